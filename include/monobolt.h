@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Monobolt: monotone deep Boltzmann machines.
+ *
+ *     p(x) ~ exp( 1/2 x' Phi x + b' x ),   x_v one-hot, Phi symmetric and block-hollow
+ *
+ * Any subset of the variables may be observed. mb_solver_solve finds the mean-field
+ * marginals of the others, q = softmax(Phi q + b), of which there is exactly one, and
+ * says how far its answer can be from it. mb_solver_adjoint gives the gradient of any
+ * loss on that answer with respect to every parameter.
+ *
+ *     mb_model *model;
+ *     mb_solver *solver;
+ *     if (mb_model_load_spec(&model, "models/tiny.ini") != MB_OK) { puts(mb_error()); ... }
+ *     mb_model_initialise(model, 1);
+ *     mb_solver_create(&solver, model, NULL);              // NULL: the default settings
+ *     mb_solver_solve(solver, batch, observed, NULL, q, NULL, results, NULL);
+ *     // results[i].certificate >= || q_i - the unique fixed point ||_2
+ *     mb_solver_destroy(solver);
+ *     mb_model_destroy(model);
+ *
+ * Conventions
+ *  - A function that can fail returns mb_status; mb_error() then has a sentence for a
+ *    person. Nothing is ever printed, and the process is never ended.
+ *  - mb_x_create sets its handle to NULL on failure; mb_x_destroy(NULL) does nothing.
+ *  - A sample is `mb_model_size` floats: the tiers one after another, each in the order
+ *    row, column, group, category ("NHWC"). Batches are samples one after another.
+ *    A sample's variables are counted in the same order.
+ *  - A model may be used by several solvers at once, each solver by one thread at a time.
+ *    Changing parameters while a solver runs is an error of the caller.
+ */
+#ifndef MONOBOLT_H
+#define MONOBOLT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MB_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__)
+#define MB_API __attribute__((visibility("default")))
+#else
+#define MB_API
+#endif
+
+/* ------------------------------------------------------------------ errors -- */
+
+typedef enum mb_status {
+    MB_OK = 0,
+    MB_EINVAL,     /* an argument is out of range, or does not fit another          */
+    MB_ENONFINITE, /* a NaN or an infinity in the input                             */
+    MB_ENOMEM,     /* memory or threads could not be had                            */
+    MB_EIO,        /* the system refused to open, read or write                     */
+    MB_EFORMAT,    /* a file is not what it should be                               */
+    MB_ENOTSUP,    /* valid, but not available on this machine or in this build     */
+    MB_EINTERNAL   /* a library below failed in a way it should not                 */
+} mb_status;
+
+MB_API const char *mb_error(void); /* message of this thread's last failure */
+MB_API const char *mb_status_name(mb_status status);
+MB_API const char *mb_version(void);
+MB_API const char *mb_build_info(void); /* compiler and libraries, for reports */
+
+/* ----------------------------------------------------------------- settings -- */
+
+/* Settings structs are plain data; each has a table that knows every field's name,
+ * default, range and meaning. The tool's flags, --help and the spec files use it too. */
+typedef struct mb_setting {
+    const char *name;
+    enum { MB_REAL, MB_INTEGER, MB_BOOLEAN, MB_CHOICE } type; /* double, int64_t, bool, int */
+    size_t offset;                                            /* of the field, in bytes     */
+    double fallback;                                          /* the default                */
+    double low, high;           /* the range, ends included, except where an end is open    */
+    bool low_open, high_open;
+    const char *const *choices; /* MB_CHOICE: names in order of value, NULL at the end      */
+    const char *help;
+} mb_setting;
+
+MB_API void mb_settings_default(const mb_setting *table, size_t count, void *settings);
+MB_API mb_status mb_settings_check(const mb_setting *table, size_t count, const void *settings);
+/* Sets one field from text; MB_EINVAL with a message for an unknown name or bad value. */
+MB_API mb_status mb_settings_set(const mb_setting *table, size_t count, void *settings,
+                                 const char *name, const char *value);
+
+/* ------------------------------------------------------------------- models -- */
+
+/* A tier is a grid of cells, each with `groups` categorical variables. A dense tier is
+ * 1 x 1, and may give every variable its own cardinality.                              */
+typedef struct mb_tier_desc {
+    const char *name;      /* for messages and files; unique                            */
+    uint32_t height, width;
+    uint32_t groups;       /* variables per cell                                        */
+    uint32_t cardinality;  /* categories of each; ignored when `cardinalities` is given */
+    const uint32_t *cardinalities; /* NULL, or `groups` numbers (1 x 1 tiers only)      */
+} mb_tier_desc;
+
+typedef enum mb_block_kind { MB_CONVOLUTION, MB_DENSE } mb_block_kind;
+typedef enum mb_padding { MB_SAME, MB_FULL } mb_padding;
+
+/* The block A_ij maps tier j = `column` into row space i = `row`, which has the channels of
+ * tier i. Weights: convolution [channels of i][channels of j][kernel][kernel];
+ * dense [size of row space i][size of tier j].
+ *  same  the row space is the grid of tier i; kernels are cut at the border
+ *  full  the row space grows until every cell of tier j has all its taps                  */
+typedef struct mb_block_desc {
+    uint32_t row, column;
+    mb_block_kind kind;
+    uint32_t kernel; /* convolutions: 1 .. 7                                     */
+    uint32_t stride; /* convolutions: 1 .. 4; tier i must be ceil(tier j/stride) */
+    mb_padding padding;
+} mb_block_desc;
+
+typedef struct mb_model_desc {
+    const mb_tier_desc *tiers;
+    size_t tier_count;
+    const mb_block_desc *blocks;
+    size_t block_count;
+    double m;      /* -1 < m < 1: every ||A_v||_2^2 <= 1 - m, so F is (1+m)-strongly convex  */
+    bool monotone; /* false: A is used as it is, m is ignored, uniqueness is not guaranteed  */
+    bool center;   /* use A_v (I - 11'/k): the same models, a larger budget                  */
+} mb_model_desc;
+
+typedef struct mb_model mb_model;
+
+MB_API mb_status mb_model_create(mb_model **model, const mb_model_desc *desc);
+MB_API mb_status mb_model_load_spec(mb_model **model, const char *path); /* models/x.ini */
+MB_API void mb_model_destroy(mb_model *model);
+
+/* The description, owned by the model, with names and cardinalities filled in. */
+MB_API const mb_model_desc *mb_model_describe(const mb_model *model);
+MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample    */
+MB_API size_t mb_model_variables(const mb_model *model); /* variables of one sample */
+
+/* Where a tier lies in a sample, and how many border and stride classes it has. */
+typedef struct mb_tier_info {
+    size_t offset, size;              /* in floats                                      */
+    size_t first_variable, variables;
+    size_t classes;                   /* kinds of cell, by the taps that reach them      */
+    double norm_max;                  /* largest ||A_v||_2 in use, after normalisation   */
+    size_t clamped;                   /* variables whose A_v was scaled down             */
+} mb_tier_info;
+MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
+
+/* All parameters in one array: the blocks' weights in the order of the description, then
+ * the tiers' biases (one per cell and channel). Write to it freely, then call
+ * mb_model_update, which recomputes the normalisation and must come before any solve.
+ * mb_model_update fails, and names the block or tier, if a parameter is not finite.    */
+MB_API float *mb_model_parameters(mb_model *model, size_t *count);
+MB_API float *mb_model_weights(mb_model *model, size_t block, size_t *count);
+MB_API float *mb_model_bias(mb_model *model, size_t tier, size_t *count);
+MB_API mb_status mb_model_update(mb_model *model);
+
+/* Random weights scaled to the spectral budget, zero biases; calls mb_model_update. */
+MB_API mb_status mb_model_initialise(mb_model *model, uint64_t seed);
+
+/* ------------------------------------------------------------------ solving -- */
+
+typedef enum mb_method {
+    MB_FORWARD_BACKWARD, /* prox of the paper, step proven to converge                */
+    MB_KRAHENBUHL,       /* q <- softmax(Phi q + b), undamped; may cycle              */
+    MB_BAQUE,            /* damped in log space                                       */
+    MB_FRANK_WOLFE       /* regularised Frank-Wolfe; another fixed point if lambda != 1 */
+} mb_method;
+
+typedef enum mb_stop { MB_STOP_RESIDUAL, MB_STOP_CERTIFICATE } mb_stop;
+typedef enum mb_adjoint_method { MB_CONJUGATE_GRADIENTS, MB_DAMPED_FIXED_POINT } mb_adjoint_method;
+
+typedef struct mb_solver_settings {
+    int method;                 /* mb_method                                                */
+    double alpha;               /* step; 0: the largest one proven to converge, 2/L below   */
+    double curvature;           /* the split c in (0, 2]; 0: max(1 - m, what Phi needs)     */
+    double lambda;              /* Frank-Wolfe's regularisation                             */
+    int64_t anderson;           /* window of the acceleration; 0: none                      */
+    int stop;                   /* mb_stop                                                  */
+    double tolerance;           /* on the relative residual, or on the certificate          */
+    int64_t max_iterations;
+    int adjoint_method;         /* mb_adjoint_method                                        */
+    double adjoint_tolerance;   /* relative residual of the adjoint system                  */
+    int64_t adjoint_iterations; /* at most                                                  */
+    double time_limit;          /* seconds for one call; 0: none                            */
+    int64_t threads;            /* 0: one per processor                                     */
+    int kernels;                /* 0: the best this machine has; see mb_kernel_names        */
+} mb_solver_settings;
+
+MB_API const mb_setting *mb_solver_settings_table(size_t *count);
+MB_API void mb_solver_settings_default(mb_solver_settings *settings);
+/* The [solver] section of a spec over the defaults. */
+MB_API mb_status mb_solver_settings_load_spec(mb_solver_settings *settings, const char *path);
+
+typedef enum mb_outcome {
+    MB_CONVERGED,
+    MB_ITERATION_LIMIT,
+    MB_DIVERGED,    /* a value stopped being finite                    */
+    MB_INTERRUPTED  /* by the time limit, or by mb_solver_interrupt     */
+} mb_outcome;
+MB_API const char *mb_outcome_name(mb_outcome outcome);
+
+/* How one sample's solve ended. */
+typedef struct mb_result {
+    mb_outcome outcome;
+    uint32_t iterations;        /* updates of q                                              */
+    uint32_t applications;      /* of Phi                                                    */
+    uint32_t accelerated;       /* Anderson steps taken                                      */
+    uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
+    uint32_t rejected_singular; /* ... not formed: the small system was singular             */
+    double residual;            /* || q+ - q || / || q || over the hidden variables, where q+
+                                   is the method's next iterate without acceleration         */
+    double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
+    double gap;                 /* F(q) - F* <= gap; INFINITY: no certificate                */
+    double free_energy;         /* F(q) of the hidden variables, constants of the observed
+                                   included: -F(q) is a lower bound of log sum_h exp(...)    */
+} mb_result;
+
+/* What the call did as a whole. Milliseconds are summed over threads. */
+typedef struct mb_report {
+    double alpha, curvature;     /* in use                                                  */
+    double modulus;              /* mu: F is mu-strongly convex; <= 0: not proven           */
+    double lambda_max, lambda_min; /* of Phi on the zero-sum directions, estimated          */
+    uint32_t step_reductions;    /* times the run-time check of the step halved it: 0       */
+    uint64_t iterations, applications;
+    uint32_t converged;          /* samples                                                 */
+    double ms_total;             /* wall clock                                              */
+    double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
+} mb_report;
+
+typedef struct mb_solver mb_solver;
+
+/* Allocates all that the calls below need; they allocate nothing. settings: NULL = defaults. */
+MB_API mb_status mb_solver_create(mb_solver **solver, const mb_model *model,
+                                  const mb_solver_settings *settings);
+MB_API void mb_solver_destroy(mb_solver *solver);
+
+/* Makes the running call, in another thread or a signal handler, return soon. */
+MB_API void mb_solver_interrupt(mb_solver *solver);
+
+#define MB_HIDDEN (-1)
+
+/* Mean-field marginals.
+ *   observed [batch][variables]  the category of each observed variable, or MB_HIDDEN;
+ *                                NULL: nothing is observed
+ *   start    [batch][size]       where to start (positive, rows summing to one), or NULL
+ *   q        [batch][size]       out: the marginals; observed variables are one-hot
+ *   logits   [batch][size]       out, or NULL: Phi q + b
+ *   results  [batch]             out, or NULL
+ *   report                       out, or NULL
+ * A sample that does not converge is no failure of the call: its result says so.            */
+MB_API mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                                 const float *start, float *q, float *logits, mb_result *results,
+                                 mb_report *report);
+
+/* What the loss was differentiated by. */
+typedef enum mb_wrt { MB_WRT_LOGITS, MB_WRT_MARGINALS } mb_wrt;
+
+/* How one sample's adjoint system was solved. */
+typedef struct mb_adjoint_result {
+    mb_outcome outcome;
+    uint32_t iterations;
+    double residual; /* relative, in the norm of the method */
+} mb_adjoint_result;
+
+/* Implicit gradient. With q from mb_solver_solve and dloss the derivative of a loss with
+ * respect to the logits or the marginals, finds w = (I - S Phi)^-1 dloss/dlogits, where
+ * d loss = w' (dPhi q + db).
+ *   logits   [batch][size]       from mb_solver_solve, or NULL: computed again where needed
+ *   w        [batch][size]       out, or NULL: also the gradient by a per-sample bias
+ *   gradient [parameters]        added to, or NULL: summed over the batch                   */
+MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
+                                   const float *q, const float *logits, mb_wrt wrt,
+                                   const float *dloss, float *w, float *gradient,
+                                   mb_adjoint_result *results, mb_report *report);
+
+/* out = Phi v for any v [batch][size]; Phi is symmetric, so this is also its gradient. */
+MB_API mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v, float *out);
+
+/* gradient [parameters] += the gradient of sum over the batch of w' (Phi v + b). */
+MB_API mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w,
+                                          const float *v, float *gradient);
+
+/* The step and its proof. */
+typedef struct mb_spectrum {
+    double lambda_max, lambda_min; /* of Phi on the zero-sum directions (Lanczos)               */
+    double bound_max;  /* proven: lambda_max <= max over v of ||A_v||_2^2                        */
+    double modulus;    /* mu = 2 - bound_max; the certificate is || r ||_2 / mu                  */
+    double curvature;  /* c                                                                      */
+    double lipschitz;  /* L = c - lambda_min, with the margin of the estimate                    */
+    double alpha;      /* the step: below 2 / L, and at most 1 / c                               */
+    uint32_t steps;    /* of Lanczos                                                             */
+} mb_spectrum;
+MB_API mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum);
+
+/* ------------------------------------------------------------------ kernels -- */
+
+/* z = prox of alpha f_c at x, row by row, where f_c(z) = sum z log z - c/2 ||z||^2 on the
+ * simplex: (1 - c alpha) z + alpha log z = x + lambda, sum z = 1. c alpha = 1: softmax(x/alpha).
+ *   cardinality: NULL: every row has k entries; else `rows` numbers, and k is ignored.
+ * Ranges: 0 < c <= 2, 0 < alpha, alpha (c - 1) < 1. x and z may be the same array.          */
+MB_API mb_status mb_prox(float *z, const float *x, const uint32_t *cardinality, uint32_t k,
+                         size_t rows, double alpha, double c);
+
+/* out = J' v, where J is the Jacobian of mb_prox and z its result. */
+MB_API mb_status mb_prox_vjp(float *out, const float *v, const float *z,
+                             const uint32_t *cardinality, uint32_t k, size_t rows, double alpha,
+                             double c);
+
+/* Names of the kernel sets of this build, "auto" first, NULL at the end. */
+MB_API const char *const *mb_kernel_names(void);
+
+/* ---------------------------------------------------------------- measuring -- */
+
+typedef struct mb_timing {
+    double min, median; /* milliseconds */
+} mb_timing;
+
+/* prox against softmax on `elements` normal numbers in rows of k: cold, and warm-started from
+ * an x that differs by one part in a hundred, a solver's last steps.                          */
+typedef struct mb_prox_timing {
+    mb_timing softmax, cold, warm;
+} mb_prox_timing;
+MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
+                                 double c, int kernels, size_t threads, size_t repeats);
+
+/* Phi on a batch against the convolutions it cannot do without: the same oneDNN calls on the
+ * same tensors with nothing between them.                                                     */
+typedef struct mb_operator_timing {
+    mb_timing apply, convolutions;
+    double multiply_adds; /* of the convolutions of one sample */
+} mb_operator_timing;
+MB_API mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
+                                     size_t repeats);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

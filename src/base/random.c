@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/random.h"
+
+#include <math.h>
+
+static uint64_t rotate_left(uint64_t x, int bits) {
+    return (x << bits) | (x >> (64 - bits));
+}
+
+void mb_random_seed(mb_random *random, uint64_t seed) {
+    /* splitmix64 spreads any seed, zero included, over the whole state */
+    for (int i = 0; i < 4; ++i) {
+        seed += 0x9e3779b97f4a7c15u;
+        uint64_t z = seed;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        random->state[i] = z ^ (z >> 31);
+    }
+}
+
+uint64_t mb_random_next(mb_random *random) {
+    uint64_t *s = random->state;
+    uint64_t result = rotate_left(s[1] * 5, 7) * 9;
+    uint64_t t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate_left(s[3], 45);
+    return result;
+}
+
+double mb_random_uniform(mb_random *random) {
+    return (double)(mb_random_next(random) >> 11) * 0x1p-53;
+}
+
+uint64_t mb_random_below(mb_random *random, uint64_t n) {
+    uint64_t limit = UINT64_MAX - UINT64_MAX % n;
+    uint64_t x;
+    do x = mb_random_next(random);
+    while (x >= limit);
+    return x % n;
+}
+
+double mb_random_normal(mb_random *random) {
+    double u = 1.0 - mb_random_uniform(random); /* in (0, 1]: the log is finite */
+    double v = mb_random_uniform(random);
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}

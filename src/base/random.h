@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * xoshiro256** (Blackman and Vigna): a small deterministic generator whose state
+ * can be saved in a checkpoint. The same seed gives the same numbers everywhere.
+ */
+#ifndef MB_BASE_RANDOM_H
+#define MB_BASE_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mb_random {
+    uint64_t state[4];
+} mb_random;
+
+void mb_random_seed(mb_random *random, uint64_t seed);
+uint64_t mb_random_next(mb_random *random);
+
+/* Uniform in [0, 1) with 53 bits. */
+double mb_random_uniform(mb_random *random);
+
+/* Uniform in 0 .. n-1, unbiased; n > 0. */
+uint64_t mb_random_below(mb_random *random, uint64_t n);
+
+/* Standard normal (Box-Muller, no cached second value: the state is all there is). */
+double mb_random_normal(mb_random *random);
+
+#endif

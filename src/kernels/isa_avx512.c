@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels for AVX-512 (F, DQ, VL, BW): sixteen lanes.
+ */
+#include "kernels/sets.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+#include <sleef.h>
+
+#define LANES 16
+typedef __m512 vf;    /* floats, one per lane  */
+typedef __m512i vi;   /* 32-bit integers       */
+typedef __mmask16 vm; /* one truth value per lane */
+
+V vf v_set(float x) { return _mm512_set1_ps(x); }
+V vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+V void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+V vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); } /* b if a is NaN */
+V vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b if a is NaN */
+V vf v_abs(vf a) { return _mm512_abs_ps(a); }
+V vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+V vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+V unsigned v_bits(vm m) { return m; } /* bit l: lane l */
+V vf v_exp(vf a) { return Sleef_expf16_u10avx512f(a); }
+V vf v_log(vf a) { return Sleef_logf16_u10avx512f(a); }
+V vf v_rcp(vf a) { return _mm512_rcp14_ps(a); } /* about four digits */
+V vf v_from_bits(vf a) { return _mm512_cvtepi32_ps(_mm512_castps_si512(a)); }
+/* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */
+V vf v_scale2(vf p, vf shifted) {
+    vi n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
+}
+V float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
+V float v_top(vf a) { return _mm512_reduce_max_ps(a); }
+
+/* Four floats from each of LANES / 4 places, one after another, and back. */
+V vf v_gather4(const float *p, const float *q, const float *r, const float *s) {
+    vf a = _mm512_castps128_ps512(_mm_loadu_ps(p));
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(q), 1);
+    a = _mm512_insertf32x4(a, _mm_loadu_ps(r), 2);
+    return _mm512_insertf32x4(a, _mm_loadu_ps(s), 3);
+}
+V void v_scatter4(float *p, float *q, float *r, float *s, vf a) {
+    _mm_storeu_ps(p, _mm512_castps512_ps128(a));
+    _mm_storeu_ps(q, _mm512_extractf32x4_ps(a, 1));
+    _mm_storeu_ps(r, _mm512_extractf32x4_ps(a, 2));
+    _mm_storeu_ps(s, _mm512_extractf32x4_ps(a, 3));
+}
+/* Transposes each 4 x 4 block of four vectors. */
+V void v_transpose4(vf *a) {
+    vf l01 = _mm512_unpacklo_ps(a[0], a[1]), h01 = _mm512_unpackhi_ps(a[0], a[1]);
+    vf l23 = _mm512_unpacklo_ps(a[2], a[3]), h23 = _mm512_unpackhi_ps(a[2], a[3]);
+    a[0] = _mm512_shuffle_ps(l01, l23, 0x44);
+    a[1] = _mm512_shuffle_ps(l01, l23, 0xee);
+    a[2] = _mm512_shuffle_ps(h01, h23, 0x44);
+    a[3] = _mm512_shuffle_ps(h01, h23, 0xee);
+}
+
+#include "kernels/elementwise.inc"
+#include "kernels/rows.inc"
+
+const mb_kernels mb_kernels_avx512 = {
+    .name = "avx512",
+    .softmax = softmax,
+    .prox = prox,
+    .prox_vjp = prox_vjp,
+    MB_ELEMENTWISE_KERNELS,
+};
+
+#else
+typedef int mb_no_avx512; /* ISO C wants a declaration in every file */
+#endif

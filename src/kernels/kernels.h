@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The numeric kernels, as a table of pure functions: no globals, no allocation, flat
+ * pointers and sizes. The reference set is plain C and always there; the others come
+ * from the same source compiled for an instruction set, and are chosen at run time.
+ *
+ * Legend
+ *   k       categories of a variable; a "row" is the k entries of one variable
+ *   offset  where row r starts, in elements; NULL: r * k
+ */
+#ifndef MB_KERNELS_KERNELS_H
+#define MB_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "monobolt.h"
+
+typedef struct mb_prox_args {
+    float *z;               /* out: the prox. In, when warm: exp(u)                       */
+    float *u;               /* out: log z, exact where z underflows; NULL: not kept.
+                               In, when warm: the previous call's                         */
+    float *lambda;          /* one per row, in list order; as u. NULL: not kept           */
+    const float *x;         /* same offsets as z; may be the same array                   */
+    const uint32_t *offset;
+    size_t rows;
+    uint32_t k;
+    float alpha, c;
+    bool warm;              /* z, u and lambda hold the solution for a nearby x           */
+} mb_prox_args;
+
+/* What `residual` adds up over the hidden variables; r is the step T(x) - x. */
+typedef struct mb_residual_sums {
+    double weighted; /* r'Sr: the squared norm in the metric of the marginals               */
+    double plain;    /* ||r - mean||^2                                                      */
+    double update;   /* ||dq||^2 of the prox step, to first order                           */
+    double norm;     /* ||q||^2                                                             */
+} mb_residual_sums;
+
+typedef struct mb_kernels {
+    const char *name; /* "ref", "avx2", ... */
+
+    /* z = softmax(scale x) */
+    void (*softmax)(float *z, const float *x, float scale, const uint32_t *offset, size_t rows,
+                    uint32_t k);
+    void (*prox)(const mb_prox_args *args);
+    /* out = J' v at the result z of prox */
+    void (*prox_vjp)(float *out, const float *v, const float *z, const uint32_t *offset,
+                     size_t rows, uint32_t k, float alpha, float c);
+
+    /* The rest is in elementwise.inc. */
+    void (*scale)(float *out, const float *s, const float *v, size_t n); /* out = s v          */
+    double (*dot)(const float *a, const float *b, size_t n);
+    void (*axpy)(float *y, float a, const float *x, size_t n);           /* y += a x           */
+    void (*xpby)(float *y, const float *x, float b, size_t n);           /* y = x + b y        */
+    /* out = s (G x - z) + bias, G by the class of the cell; bias may be NULL */
+    void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,
+                 const float *gram, const uint32_t *cell_class, size_t cells, size_t groups,
+                 uint32_t k);
+    /* m[class][group] += w v' */
+    void (*gram_gradient)(float *m, const float *w, const float *v, const uint32_t *cell_class,
+                          size_t cells, size_t groups, uint32_t k);
+    /* r = beta q + alpha g - x, less its q-weighted mean in each row */
+    void (*residual)(mb_residual_sums *sums, float *r, const float *x, const float *q,
+                     const float *g, const uint32_t *offset, size_t rows, float alpha, float beta,
+                     uint32_t k);
+    /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
+    double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
+                         size_t rows, uint32_t k);
+    /* For a = 0.. : products of dr_a with dr_0 .. dr_a, then with r, weighted */
+    void (*anderson_products)(double *products, const float *weight, const float *r,
+                              const float *const *dr, size_t window, size_t n);
+    /* One more column of history: dt = x + r - t, dr = r - last_r, t = x + r */
+    void (*anderson_push)(float *dt, float *dr, float *t, const float *x, const float *r,
+                          const float *last_r, size_t n);
+    /* x = t - sum gamma_a dt_a */
+    void (*anderson_mix)(float *x, const float *t, const float *const *dt, const float *gamma,
+                         size_t window, size_t n);
+    /* For the certificate: *misfit += ||centred(u - g)||^2, *slack += a bound of the squared
+     * rounding error of u - g, returns sum q u                                              */
+    double (*misfit)(double *misfit, double *slack, const float *q, const float *u, const float *g,
+                     const uint32_t *offset, size_t rows, uint32_t k);
+    /* sum (a - b)^2 over the rows, and *norm += sum b^2 */
+    double (*distance)(double *norm, const float *a, const float *b, const uint32_t *offset,
+                       size_t rows, uint32_t k);
+} mb_kernels;
+
+/* What mb_kernel_names() returns, for tables that need a constant. */
+extern const char *const mb_kernel_list[];
+
+/* choice: an index of mb_kernel_names(); 0 picks the best. MB_ENOTSUP if this machine
+ * cannot run that set.                                                                  */
+mb_status mb_kernels_get(const mb_kernels **kernels, int choice);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The Boltzmann machine itself: tiers, row spaces, blocks, parameters, and what follows
+ * from the parameters (DESIGN of Phi, paper section 3.1 and appendix "Convolution network"):
+ *
+ *     Phi = S (B - A'A) S,   B = blkdiag(A'A),   S = diag(s_v)
+ *
+ * Legend
+ *   v        a variable: tier, cell, group;  A_v: its columns of A, all blocks together
+ *   G_v      the Gram matrix A_v'A_v (k x k), the diagonal block of A'A
+ *   s_v      min( sqrt(1-m) / ||A_v||_2, 1 ), or 1 when the model is not monotone
+ *   class    cells of a tier that are reached by the same taps share G_v and s_v
+ */
+#ifndef MB_OPERATOR_MODEL_H
+#define MB_OPERATOR_MODEL_H
+
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "monobolt.h"
+
+#define MB_KERNEL_MAX 7
+
+/* One variable position inside a cell. */
+typedef struct mb_group {
+    uint32_t k;       /* cardinality                               */
+    uint32_t channel; /* first channel of the cell                 */
+    size_t gram;      /* offset of its k x k matrix in a class     */
+} mb_group;
+
+typedef struct mb_tier {
+    uint32_t height, width, groups, channels;
+    uint32_t k;               /* cardinality of all groups, or 0 if they differ      */
+    size_t cells, size;       /* height*width; cells*channels                        */
+    size_t variables;         /* cells*groups                                        */
+    size_t offset, first_variable; /* in a sample                                    */
+    size_t bias;              /* offset in the parameters                            */
+    mb_group *group;          /* [groups]                                            */
+    bool leaves;              /* some block leaves this tier                         */
+    bool dense_columns;       /* some dense block leaves this tier: a class per cell */
+    size_t classes;
+    uint32_t classes_x;       /* class = class_y * classes_x + class_x               */
+    uint32_t *class_y, *class_x; /* [height], [width]                                */
+    uint32_t *cell_class;     /* [cells]                                             */
+    uint32_t *first_cell;     /* [classes]: a cell of each class                     */
+    size_t gram_size;         /* sum of k^2 over the groups: floats of one class     */
+    /* what mb_model_update computes */
+    float *gram;              /* [classes][gram_size]: G_v, columns centred if asked */
+    float *scale;             /* [size]: s_v, once per channel                       */
+    double *norm2;            /* [classes][groups]: ||A_v||^2 before normalisation   */
+    double *leading;          /* [classes][channels]: leading eigenvector of G_v     */
+    float *class_scale;       /* [classes][groups]: s_v                              */
+    double norm2_max;         /* max of s_v^2 ||A_v||^2                              */
+    size_t clamped;           /* variables with s_v < 1                              */
+} mb_tier;
+
+typedef struct mb_rows {
+    uint32_t height, width, channels;
+    uint32_t low_y, low_x;    /* how far the row space begins before tier i's grid   */
+    size_t size, offset;      /* in the row vector of one sample                     */
+    bool used;
+} mb_rows;
+
+typedef struct mb_block {
+    uint32_t row, column;
+    mb_block_kind kind;
+    uint32_t kernel, stride;
+    uint32_t before_y, before_x; /* row p sees cells stride*p - before + a           */
+    size_t weights, count;       /* in the parameters                                */
+    size_t tap_gram;             /* convolutions: [tap][gram_size] in tap_grams      */
+} mb_block;
+
+struct mb_model {
+    mb_arena arena;
+    mb_model_desc desc; /* arrays in the arena */
+    size_t tier_count, block_count;
+    mb_tier *tiers;
+    mb_rows *rows;     /* [tier_count]: row space i belongs to tier i */
+    mb_block *blocks;
+    size_t size, variables, row_size, max_k, max_channels;
+    uint32_t *variable_offset; /* [variables]: where it starts in a sample   */
+    uint32_t *variable_k;      /* [variables]                                */
+    size_t parameter_count, weight_count;
+    float *parameters;
+    float *effective;  /* [weight_count]: the weights, centred if asked; A as it is used */
+    double *tap_grams; /* [taps][gram_size] of every convolution */
+    size_t tap_gram_size;
+    double *class_gram; /* one class of any tier: workspace */
+    double *eigen_matrix, *eigen_values, *eigen_work; /* workspace of the eigensolver */
+    int eigen_work_size;
+    uint64_t version;  /* counts updates; 0: never updated */
+};
+
+/* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
+uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);
+
+/* Turns the gradients by the effective weights, by G_v (any square matrix per class) and by
+ * s_v (per class) into the gradient by the weights, which is added to `gradient`.
+ *   effective  [weight_count], changed on the way
+ *   gram[t]    [classes][gram_size] of tier t, changed on the way
+ *   scale[t]   [classes][groups] of tier t
+ *   tap_gram   [tap_gram_size], workspace                                                   */
+void mb_normalisation_gradient(const mb_model *model, double *effective, double *const *gram,
+                               double *const *scale, double *tap_gram, float *gradient);
+
+#endif

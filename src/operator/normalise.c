@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From parameters to what Phi needs: centred weights, the Gram matrix G_v of every class,
+ * its largest eigenvalue ||A_v||^2, and the scale s_v; and the way back for gradients.
+ *
+ * A class is a set of cells reached by the same taps, so
+ *     G_class = sum over convolutions, over the taps a that reach it, of W_a'W_a
+ *             + sum over dense blocks of W_cell'W_cell
+ * with one k x k matrix per group (the diagonal blocks only). The products W_a'W_a are
+ * computed once per tap and summed by class.
+ *
+ * Backwards, with M = dL/dG (any square matrix) and ds = dL/ds:
+ *     s = sqrt(1-m) lambda^(-1/2), lambda = x'Gx  =>  M += -1/2 s/lambda ds x x'
+ *     dL/dW_a += W_a (M + M')    for every class that tap a reaches
+ *     dL/dW = dL/dW_centred (I - 11'/k)
+ */
+#include <lapacke.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "operator/model.h"
+
+/* Entry (row channel o, column channel i, tap) of a convolution's weights. */
+static size_t tap_index(const mb_block *block, uint32_t channels, size_t o, size_t i, size_t tap) {
+    size_t taps = (size_t)block->kernel * block->kernel;
+    return (o * channels + i) * taps + tap;
+}
+
+/* Subtracts, for each group, the mean over its categories; on float or double weights. */
+#define DEFINE_CENTER(name, type)                                                                  \
+    static void name(const mb_model *model, type *out, const type *in) {                           \
+        for (size_t b = 0; b < model->block_count; ++b) {                                          \
+            const mb_block *block = &model->blocks[b];                                             \
+            const mb_tier *tier = &model->tiers[block->column];                                    \
+            bool dense = block->kind == MB_DENSE;                                                  \
+            size_t taps = dense ? 1 : (size_t)block->kernel * block->kernel;                       \
+            size_t lines = block->count / ((size_t)tier->channels * taps);                         \
+            for (size_t line = 0; line < lines; ++line) {                                          \
+                size_t base = block->weights + line * tier->channels * taps;                       \
+                for (uint32_t g = 0; g < tier->groups; ++g) {                                      \
+                    const mb_group *group = &tier->group[g];                                       \
+                    for (size_t tap = 0; tap < taps; ++tap) {                                      \
+                        size_t first = base + group->channel * taps + tap;                         \
+                        double mean = 0;                                                           \
+                        for (uint32_t i = 0; i < group->k; ++i) mean += in[first + i * taps];      \
+                        mean /= group->k;                                                          \
+                        for (uint32_t i = 0; i < group->k; ++i) {                                  \
+                            out[first + i * taps] = (type)(in[first + i * taps] - mean);           \
+                        }                                                                          \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+    }
+DEFINE_CENTER(center_weights, float)
+DEFINE_CENTER(center_gradient, double)
+
+/* gram[g] += the outer products of one line of columns; stride between the columns. */
+static void gram_add_line(const mb_tier *tier, double *gram, const float *line, size_t stride) {
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        uint32_t k = tier->group[g].k;
+        const float *w = line + tier->group[g].channel * stride;
+        double *out = gram + tier->group[g].gram;
+        for (uint32_t i = 0; i < k; ++i) {
+            double wi = w[i * stride];
+            for (uint32_t j = 0; j <= i; ++j) out[i * k + j] += wi * w[j * stride];
+        }
+    }
+}
+
+/* W_a'W_a for every tap of every convolution; lower triangles. */
+static void tap_grams(mb_model *model) {
+    memset(model->tap_grams, 0, model->tap_gram_size * sizeof(double));
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        if (block->kind != MB_CONVOLUTION) continue;
+        const mb_tier *tier = &model->tiers[block->column];
+        size_t taps = (size_t)block->kernel * block->kernel;
+        const float *w = model->effective + block->weights;
+        for (size_t tap = 0; tap < taps; ++tap) {
+            double *gram = model->tap_grams + block->tap_gram + tap * tier->gram_size;
+            for (uint32_t o = 0; o < model->rows[block->row].channels; ++o) {
+                gram_add_line(tier, gram, w + tap_index(block, tier->channels, o, 0, tap), taps);
+            }
+        }
+    }
+}
+
+/* Calls visit(context, block, tap) for every tap that reaches the class. */
+typedef void (*tap_visitor)(void *context, const mb_block *block, size_t tap);
+
+static void visit_taps(const mb_model *model, size_t tier_index, size_t class, tap_visitor visit,
+                       void *context) {
+    const mb_tier *tier = &model->tiers[tier_index];
+    uint32_t cell = tier->first_cell[class];
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        if (block->column != tier_index || block->kind != MB_CONVOLUTION) continue;
+        const mb_rows *rows = &model->rows[block->row];
+        uint32_t ys = mb_block_taps(block, rows->height, block->before_y, cell / tier->width);
+        uint32_t xs = mb_block_taps(block, rows->width, block->before_x, cell % tier->width);
+        for (uint32_t y = 0; y < block->kernel; ++y) {
+            for (uint32_t x = 0; x < block->kernel; ++x) {
+                if (ys >> y & xs >> x & 1) visit(context, block, (size_t)y * block->kernel + x);
+            }
+        }
+    }
+}
+
+typedef struct gram_sum {
+    const double *from; /* model->tap_grams */
+    double *to;
+    size_t size;
+} gram_sum;
+
+static void gram_sum_tap(void *context, const mb_block *block, size_t tap) {
+    gram_sum *sum = context;
+    const double *from = sum->from + block->tap_gram + tap * sum->size;
+    for (size_t i = 0; i < sum->size; ++i) sum->to[i] += from[i];
+}
+
+/* The Gram matrices of one class, lower triangles, into `gram`. */
+static void class_gram(const mb_model *model, size_t tier_index, size_t class, double *gram) {
+    const mb_tier *tier = &model->tiers[tier_index];
+    gram_sum sum = {model->tap_grams, gram, tier->gram_size};
+    memset(gram, 0, tier->gram_size * sizeof *gram);
+    visit_taps(model, tier_index, class, gram_sum_tap, &sum);
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        if (block->column != tier_index || block->kind != MB_DENSE) continue;
+        size_t cell = tier->first_cell[class]; /* dense columns: the class is the cell */
+        const float *w = model->effective + block->weights + cell * tier->channels;
+        for (size_t r = 0; r < model->rows[block->row].size; ++r) {
+            gram_add_line(tier, gram, w + r * tier->size, 1);
+        }
+    }
+}
+
+/* Largest eigenvalue and its vector of a k x k matrix given by its lower triangle. */
+static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, double *value,
+                              double *vector) {
+    if (k == 1) {
+        *value = gram[0];
+        vector[0] = 1;
+        return MB_OK;
+    }
+    memcpy(model->eigen_matrix, gram, (size_t)k * k * sizeof *gram);
+    /* row-major lower is column-major upper */
+    int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'V', 'U', (int)k, model->eigen_matrix, (int)k,
+                                  model->eigen_values, model->eigen_work, model->eigen_work_size);
+    if (info != 0) return mb_fail(MB_EINTERNAL, "eigenvalues of a %ux%u matrix: LAPACK says %d", k, k, info);
+    *value = model->eigen_values[k - 1];
+    memcpy(vector, model->eigen_matrix + (size_t)(k - 1) * k, k * sizeof *vector);
+    return MB_OK;
+}
+
+static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, const double *gram) {
+    double budget = 1 - model->desc.m;
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        const mb_group *group = &tier->group[g];
+        double norm2 = 0, scale = 1;
+        MB_TRY(leading_pair(model, gram + group->gram, group->k, &norm2,
+                            tier->leading + class * tier->channels + group->channel));
+        if (norm2 < 0) norm2 = 0; /* rounding of a zero matrix */
+        if (model->desc.monotone && norm2 > budget) scale = sqrt(budget / norm2);
+        tier->norm2[class * tier->groups + g] = norm2;
+        tier->class_scale[class * tier->groups + g] = (float)scale;
+        double used = scale * scale * norm2;
+        if (used > tier->norm2_max) tier->norm2_max = used;
+        float *out = tier->gram + class * tier->gram_size + group->gram;
+        const double *in = gram + group->gram;
+        for (uint32_t i = 0; i < group->k; ++i) {
+            for (uint32_t j = 0; j <= i; ++j) {
+                out[i * group->k + j] = out[j * group->k + i] = (float)in[i * group->k + j];
+            }
+        }
+    }
+    return MB_OK;
+}
+
+static void expand_scale(mb_tier *tier) {
+    tier->clamped = 0;
+    for (size_t cell = 0; cell < tier->cells; ++cell) {
+        const float *scale = tier->class_scale + (size_t)tier->cell_class[cell] * tier->groups;
+        for (uint32_t g = 0; g < tier->groups; ++g) {
+            float *out = tier->scale + cell * tier->channels + tier->group[g].channel;
+            for (uint32_t i = 0; i < tier->group[g].k; ++i) out[i] = scale[g];
+            tier->clamped += scale[g] < 1;
+        }
+    }
+}
+
+static mb_status parameters_check(const mb_model *model) {
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        for (size_t i = 0; i < block->count; ++i) {
+            if (isfinite(model->parameters[block->weights + i])) continue;
+            return mb_fail(MB_ENONFINITE, "block %zu (%s %s): weight %zu is not finite", b + 1,
+                           model->desc.tiers[block->row].name,
+                           model->desc.tiers[block->column].name, i);
+        }
+    }
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        for (size_t i = 0; i < tier->size; ++i) {
+            if (isfinite(model->parameters[tier->bias + i])) continue;
+            return mb_fail(MB_ENONFINITE, "tier %zu (%s): bias %zu is not finite", t + 1,
+                           model->desc.tiers[t].name, i);
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_model_update(mb_model *model) {
+    if (model == NULL) return mb_fail(MB_EINVAL, "mb_model_update: model is NULL");
+    MB_TRY(parameters_check(model));
+    if (model->desc.center) center_weights(model, model->effective, model->parameters);
+    tap_grams(model);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        mb_tier *tier = &model->tiers[t];
+        tier->norm2_max = 0;
+        for (size_t class = 0; class < tier->classes; ++class) {
+            class_gram(model, t, class, model->class_gram);
+            MB_TRY(class_update(model, tier, class, model->class_gram));
+        }
+        expand_scale(tier);
+    }
+    ++model->version;
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------ gradient -- */
+
+/* out[., group] += line[., group] (M + M') for one line of columns. */
+static void line_times_gram(const mb_tier *tier, const double *m, const float *line, double *out,
+                            size_t stride) {
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        uint32_t k = tier->group[g].k;
+        size_t first = tier->group[g].channel * stride;
+        const double *mg = m + tier->group[g].gram;
+        for (uint32_t i = 0; i < k; ++i) {
+            double sum = 0;
+            for (uint32_t j = 0; j < k; ++j) sum += mg[i * k + j] * line[first + j * stride];
+            out[first + i * stride] += sum;
+        }
+    }
+}
+
+typedef struct gram_spread {
+    const double *from;
+    double *to; /* per tap, laid out as tap_grams */
+    size_t size;
+} gram_spread;
+
+static void gram_spread_tap(void *context, const mb_block *block, size_t tap) {
+    gram_spread *spread = context;
+    double *to = spread->to + block->tap_gram + tap * spread->size;
+    for (size_t i = 0; i < spread->size; ++i) to[i] += spread->from[i];
+}
+
+/* Adds the scale's part to M, and makes M + M' of it, in place. */
+static void gram_complete(const mb_model *model, const mb_tier *tier, size_t class, double *m,
+                          const double *scale_gradient) {
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        const mb_group *group = &tier->group[g];
+        uint32_t k = group->k;
+        double *mg = m + group->gram;
+        double norm2 = tier->norm2[class * tier->groups + g];
+        const double *x = tier->leading + class * tier->channels + group->channel;
+        if (model->desc.monotone && norm2 > 1 - model->desc.m) {
+            double factor = -0.5 * sqrt((1 - model->desc.m) / norm2) / norm2 * scale_gradient[g];
+            for (uint32_t i = 0; i < k; ++i) {
+                for (uint32_t j = 0; j < k; ++j) mg[i * k + j] += factor * x[i] * x[j];
+            }
+        }
+        for (uint32_t i = 0; i < k; ++i) {
+            for (uint32_t j = 0; j <= i; ++j) {
+                mg[i * k + j] = mg[j * k + i] = mg[i * k + j] + mg[j * k + i];
+            }
+        }
+    }
+}
+
+void mb_normalisation_gradient(const mb_model *model, double *effective, double *const *gram,
+                               double *const *scale, double *tap_gram, float *gradient) {
+    memset(tap_gram, 0, model->tap_gram_size * sizeof *tap_gram);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        for (size_t class = 0; class < tier->classes; ++class) {
+            double *m = gram[t] + class * tier->gram_size;
+            gram_spread spread = {m, tap_gram, tier->gram_size};
+            gram_complete(model, tier, class, m, scale[t] + class * tier->groups);
+            visit_taps(model, t, class, gram_spread_tap, &spread);
+        }
+    }
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        const float *w = model->effective + block->weights;
+        double *out = effective + block->weights;
+        if (block->kind == MB_DENSE) {
+            for (size_t r = 0; r < rows->size; ++r) {
+                for (size_t cell = 0; cell < tier->cells; ++cell) {
+                    size_t at = r * tier->size + cell * tier->channels;
+                    const double *m = gram[block->column] + tier->cell_class[cell] * tier->gram_size;
+                    line_times_gram(tier, m, w + at, out + at, 1);
+                }
+            }
+            continue;
+        }
+        size_t taps = (size_t)block->kernel * block->kernel;
+        for (uint32_t o = 0; o < rows->channels; ++o) {
+            for (size_t tap = 0; tap < taps; ++tap) {
+                size_t at = tap_index(block, tier->channels, o, 0, tap);
+                const double *m = tap_gram + block->tap_gram + tap * tier->gram_size;
+                line_times_gram(tier, m, w + at, out + at, taps);
+            }
+        }
+    }
+    if (model->desc.center) center_gradient(model, effective, effective);
+    for (size_t i = 0; i < model->weight_count; ++i) gradient[i] += (float)effective[i];
+}

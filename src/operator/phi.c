@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Phi v = S (B x - A'A x) with x = S v, in three steps:
+ *   scale      x_t = s v_t               per tier, gathers the samples into NHWC tensors
+ *   convolve   y_i = sum_j A_ij x_j      row spaces; then z_j = sum_i A_ij' y_i
+ *   finish     s (G x - z) + b           per tier, G by the class of the cell
+ *
+ * Gradient of w'Phi v, with x = S v and u = S w (both scaled):
+ *   by A      -( (A u) x' + (A x) u' )   two weight gradients, made one by stacking the
+ *                                        batch: tensors [x; u] against rows [A u; A x]
+ *   by G_v     u_v x_v'
+ *   by s_v     ( w_v'(Phi v)_v + v_v'(Phi w)_v ) / s_v
+ */
+#include "operator/phi.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "operator/dnn.h"
+
+enum { ONE, MANY, SIZES };
+
+struct mb_phi {
+    const mb_model *model;
+    const mb_kernels *kernels;
+    size_t lanes;
+    bool gradient;
+    uint64_t version;
+    mb_dnn *dnn;
+    mb_conv **conv[SIZES];  /* [block]; NULL for dense blocks                        */
+    mb_conv **stack[SIZES]; /* the same at twice the samples, for the weight gradient */
+    float *x;               /* [lanes or 2 lanes][size], tier after tier             */
+    float *z;               /* [lanes][size]                                         */
+    float *y;               /* [lanes or 2 lanes][row_size]                          */
+    float *block_gradient;  /* [largest block]                                       */
+    float *gram_gradient;   /* [largest tier: classes * gram_size]                   */
+    mb_arena arena;
+};
+
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static void layout(mb_phi *phi) {
+    const mb_model *model = phi->model;
+    size_t samples = phi->lanes * (phi->gradient ? 2 : 1), block = 0, grams = 0;
+    for (size_t b = 0; b < model->block_count; ++b) block = max_size(block, model->blocks[b].count);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        grams = max_size(grams, model->tiers[t].classes * model->tiers[t].gram_size);
+    }
+    for (int size = 0; size < SIZES; ++size) {
+        phi->conv[size] = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
+        phi->stack[size] = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
+    }
+    phi->x = mb_arena_take(&phi->arena, samples * model->size, sizeof(float));
+    phi->z = mb_arena_take(&phi->arena, phi->lanes * model->size, sizeof(float));
+    phi->y = mb_arena_take(&phi->arena, samples * model->row_size, sizeof(float));
+    if (phi->gradient) {
+        phi->block_gradient = mb_arena_take(&phi->arena, block, sizeof(float));
+        phi->gram_gradient = mb_arena_take(&phi->arena, grams, sizeof(float));
+    }
+}
+
+/* Whether an earlier block already wrote to this row space (tier). */
+static bool row_started(const mb_model *model, size_t block) {
+    for (size_t b = 0; b < block; ++b) {
+        if (model->blocks[b].row == model->blocks[block].row) return true;
+    }
+    return false;
+}
+
+/* The transposes run last block first, so that strided blocks, which come later in the usual
+ * lower-triangular order and cannot add, have written before the stride-1 block adds.       */
+static bool column_started(const mb_model *model, size_t block) {
+    for (size_t b = block + 1; b < model->block_count; ++b) {
+        if (model->blocks[b].column == model->blocks[block].column) return true;
+    }
+    return false;
+}
+
+static mb_status convolutions_create(mb_phi *phi, int size, size_t batch) {
+    const mb_model *model = phi->model;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        if (block->kind != MB_CONVOLUTION) continue;
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        mb_conv_shape shape = {.batch = (uint32_t)batch,
+                               .in_height = tier->height,
+                               .in_width = tier->width,
+                               .in_channels = tier->channels,
+                               .out_height = rows->height,
+                               .out_width = rows->width,
+                               .out_channels = rows->channels,
+                               .kernel = block->kernel,
+                               .stride = block->stride,
+                               .before_y = block->before_y,
+                               .before_x = block->before_x,
+                               .forward_adds = row_started(model, b),
+                               .backward_adds = column_started(model, b)};
+        MB_TRY(mb_conv_create(&phi->conv[size][b], phi->dnn, &shape, MB_CONV_APPLY));
+        if (!phi->gradient) continue;
+        shape.batch *= 2;
+        MB_TRY(mb_conv_create(&phi->stack[size][b], phi->dnn, &shape, MB_CONV_GRADIENT));
+    }
+    return MB_OK;
+}
+
+mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *kernels,
+                        size_t lanes, bool gradient) {
+    *out = NULL;
+    mb_phi *phi;
+    MB_TRY(mb_alloc(&phi, 1, sizeof *phi));
+    phi->model = model;
+    phi->kernels = kernels;
+    phi->lanes = lanes;
+    phi->gradient = gradient;
+    mb_status status;
+    layout(phi);
+    MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
+    layout(phi);
+    MB_GOTO(fail, status, mb_dnn_create(&phi->dnn));
+    MB_GOTO(fail, status, convolutions_create(phi, ONE, 1));
+    if (lanes > 1) MB_GOTO(fail, status, convolutions_create(phi, MANY, lanes));
+    MB_GOTO(fail, status, mb_dnn_commit(phi->dnn));
+    *out = phi;
+    return MB_OK;
+fail:
+    mb_phi_destroy(phi);
+    return status;
+}
+
+void mb_phi_destroy(mb_phi *phi) {
+    if (phi == NULL) return;
+    for (int size = 0; size < SIZES && phi->arena.base; ++size) {
+        for (size_t b = 0; b < phi->model->block_count; ++b) {
+            mb_conv_destroy(phi->conv[size][b]);
+            mb_conv_destroy(phi->stack[size][b]);
+        }
+    }
+    mb_dnn_destroy(phi->dnn);
+    mb_arena_destroy(&phi->arena);
+    mb_free(phi);
+}
+
+size_t mb_phi_lanes(const mb_phi *phi) {
+    return phi->lanes;
+}
+
+mb_status mb_phi_refresh(mb_phi *phi) {
+    if (phi->version == phi->model->version) return MB_OK;
+    for (int size = 0; size < SIZES; ++size) {
+        for (size_t b = 0; b < phi->model->block_count; ++b) {
+            mb_conv *conv = phi->conv[size][b];
+            if (conv == NULL) continue;
+            MB_TRY(mb_conv_set_weights(conv, phi->model->effective + phi->model->blocks[b].weights));
+        }
+    }
+    phi->version = phi->model->version;
+    return MB_OK;
+}
+
+/* ---------------------------------------------------------------------- apply -- */
+
+/* x_t[first + n] = s v[n], for tensors of `samples` samples. */
+static void gather(mb_phi *phi, size_t samples, size_t first, size_t count, const float *const *v) {
+    for (size_t t = 0; t < phi->model->tier_count; ++t) {
+        const mb_tier *tier = &phi->model->tiers[t];
+        float *x = phi->x + samples * tier->offset + first * tier->size;
+        for (size_t n = 0; n < count; ++n) {
+            phi->kernels->scale(x + n * tier->size, tier->scale, v[n] + tier->offset, tier->size);
+        }
+    }
+}
+
+/* y = A x: tensors with room for `samples`, reading `count` from `from`, writing from `to`. */
+static mb_status forward(mb_phi *phi, int size, size_t samples, size_t count, size_t from,
+                         size_t to) {
+    const mb_model *model = phi->model;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        const float *x = phi->x + samples * tier->offset + from * tier->size;
+        float *y = phi->y + samples * rows->offset + to * rows->size;
+        if (block->kind == MB_CONVOLUTION) {
+            MB_TRY(mb_conv_forward(phi->conv[size][b], x, y));
+        } else {
+            MB_TRY(mb_gemm(false, true, count, rows->size, tier->size, 1, x, tier->size,
+                           model->effective + block->weights, tier->size,
+                           row_started(model, b) ? 1 : 0, y, rows->size));
+        }
+    }
+    return MB_OK;
+}
+
+/* z = A'y */
+static mb_status backward(mb_phi *phi, int size, size_t count) {
+    const mb_model *model = phi->model;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        if (tier->leaves) continue;
+        memset(phi->z + count * tier->offset, 0, count * tier->size * sizeof(float));
+    }
+    for (size_t b = model->block_count; b-- > 0;) {
+        const mb_block *block = &model->blocks[b];
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        const float *y = phi->y + count * rows->offset;
+        float *z = phi->z + count * tier->offset;
+        if (block->kind == MB_CONVOLUTION) {
+            MB_TRY(mb_conv_backward(phi->conv[size][b], y, z));
+        } else {
+            MB_TRY(mb_gemm(false, false, count, tier->size, rows->size, 1, y, rows->size,
+                           model->effective + block->weights, tier->size,
+                           column_started(model, b) ? 1 : 0, z, tier->size));
+        }
+    }
+    return MB_OK;
+}
+
+/* out = s (G x - z) + b for one sample of one tier; ragged tiers go group by group. */
+static void finish(const mb_phi *phi, const mb_tier *tier, const float *x, const float *z,
+                   const float *bias, float *out) {
+    static const uint32_t only_class = 0;
+    if (tier->k > 0) {
+        phi->kernels->gram(out, x, z, tier->scale, bias, tier->gram, tier->cell_class, tier->cells,
+                           tier->groups, tier->k);
+        return;
+    }
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        const mb_group *group = &tier->group[g];
+        size_t at = group->channel;
+        phi->kernels->gram(out + at, x + at, z + at, tier->scale + at, bias ? bias + at : NULL,
+                           tier->gram + group->gram, &only_class, 1, 1, group->k);
+    }
+}
+
+static mb_status apply(mb_phi *phi, int size, size_t count, const float *const *v,
+                       float *const *out, bool bias) {
+    const mb_model *model = phi->model;
+    gather(phi, count, 0, count, v);
+    MB_TRY(forward(phi, size, count, count, 0, 0));
+    MB_TRY(backward(phi, size, count));
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        const float *b = bias ? model->parameters + tier->bias : NULL;
+        for (size_t n = 0; n < count; ++n) {
+            size_t at = count * tier->offset + n * tier->size;
+            finish(phi, tier, phi->x + at, phi->z + at, b, out[n] + tier->offset);
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
+                       bool bias) {
+    while (count > 0) {
+        size_t now = count >= phi->lanes ? phi->lanes : 1;
+        MB_TRY(apply(phi, now > 1 ? MANY : ONE, now, v, out, bias));
+        v += now;
+        out += now;
+        count -= now;
+    }
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------ measuring -- */
+
+static mb_status convolve(mb_phi *phi, int size, size_t count) {
+    const mb_model *model = phi->model;
+    for (int transposed = 0; transposed < 2; ++transposed) {
+        for (size_t b = 0; b < model->block_count; ++b) {
+            mb_conv *conv = phi->conv[size][b];
+            float *y = phi->y + count * model->rows[model->blocks[b].row].offset;
+            if (conv == NULL) continue;
+            size_t offset = count * model->tiers[model->blocks[b].column].offset;
+            if (transposed) MB_TRY(mb_conv_backward(conv, y, phi->z + offset));
+            else MB_TRY(mb_conv_forward(conv, phi->x + offset, y));
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
+    /* sums would grow from call to call, and slow down once they overflow */
+    memset(phi->x, 0, phi->lanes * phi->model->size * sizeof(float));
+    memset(phi->y, 0, phi->lanes * phi->model->row_size * sizeof(float));
+    while (count > 0) {
+        size_t now = count >= phi->lanes ? phi->lanes : 1;
+        MB_TRY(convolve(phi, now > 1 ? MANY : ONE, now));
+        count -= now;
+    }
+    return MB_OK;
+}
+
+double mb_phi_multiply_adds(const mb_phi *phi) {
+    double sum = 0;
+    for (size_t b = 0; b < phi->model->block_count; ++b) {
+        const mb_block *block = &phi->model->blocks[b];
+        const mb_rows *rows = &phi->model->rows[block->row];
+        if (block->kind != MB_CONVOLUTION) continue;
+        sum += 2.0 * (double)block->count * rows->height * rows->width; /* A and A' */
+    }
+    return sum;
+}
+
+/* ------------------------------------------------------------------- gradient -- */
+
+static mb_status block_gradients(mb_phi *phi, int size, size_t count, mb_gradient *sums) {
+    const mb_model *model = phi->model;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        const float *x = phi->x + 2 * count * tier->offset, *y = phi->y + 2 * count * rows->offset;
+        if (block->kind == MB_CONVOLUTION) {
+            MB_TRY(mb_conv_gradient(phi->stack[size][b], x, y, phi->block_gradient));
+        } else {
+            MB_TRY(mb_gemm(true, false, rows->size, tier->size, 2 * count, 1, y, rows->size, x,
+                           tier->size, 0, phi->block_gradient, tier->size));
+        }
+        double *out = sums->effective + block->weights;
+        for (size_t i = 0; i < block->count; ++i) out[i] -= phi->block_gradient[i];
+    }
+    return MB_OK;
+}
+
+/* By G_v: the outer products of the scaled w and v, by class. */
+static void gram_gradients(mb_phi *phi, size_t count, mb_gradient *sums) {
+    static const uint32_t only_class = 0;
+    for (size_t t = 0; t < phi->model->tier_count; ++t) {
+        const mb_tier *tier = &phi->model->tiers[t];
+        size_t grams = tier->classes * tier->gram_size;
+        memset(phi->gram_gradient, 0, grams * sizeof(float));
+        const float *v = phi->x + 2 * count * tier->offset, *w = v + count * tier->size;
+        for (size_t n = 0; n < count; ++n, v += tier->size, w += tier->size) {
+            if (tier->k > 0) {
+                phi->kernels->gram_gradient(phi->gram_gradient, w, v, tier->cell_class, tier->cells,
+                                            tier->groups, tier->k);
+                continue;
+            }
+            for (uint32_t g = 0; g < tier->groups; ++g) {
+                const mb_group *group = &tier->group[g];
+                phi->kernels->gram_gradient(phi->gram_gradient + group->gram, w + group->channel,
+                                            v + group->channel, &only_class, 1, 1, group->k);
+            }
+        }
+        for (size_t i = 0; i < grams; ++i) sums->gram[t][i] += phi->gram_gradient[i];
+    }
+}
+
+/* By s_v and by b. */
+static void scale_gradients(const mb_phi *phi, const float *w, const float *v, const float *phi_w,
+                            const float *phi_v, mb_gradient *sums) {
+    const mb_model *model = phi->model;
+    for (size_t i = 0; i < model->size; ++i) sums->bias[i] += w[i];
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        const float *bias = model->parameters + tier->bias;
+        if (tier->clamped == 0) continue; /* s_v = 1 has no gradient */
+        for (size_t cell = 0; cell < tier->cells; ++cell) {
+            size_t class = tier->cell_class[cell];
+            for (uint32_t g = 0; g < tier->groups; ++g) {
+                size_t in_tier = cell * tier->channels + tier->group[g].channel;
+                size_t at = tier->offset + in_tier;
+                double sum = 0;
+                for (uint32_t i = 0; i < tier->group[g].k; ++i) {
+                    sum += w[at + i] * (phi_v[at + i] - bias[in_tier + i]) +
+                           v[at + i] * phi_w[at + i];
+                }
+                sums->scale[t][class * tier->groups + g] +=
+                    sum / tier->class_scale[class * tier->groups + g];
+            }
+        }
+    }
+}
+
+mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
+                          const float *const *phi_w, const float *const *phi_v,
+                          mb_gradient *sums) {
+    while (count > 0) {
+        size_t now = count >= phi->lanes ? phi->lanes : 1;
+        int size = now > 1 ? MANY : ONE;
+        gather(phi, 2 * now, 0, now, v);
+        gather(phi, 2 * now, now, now, w);
+        MB_TRY(forward(phi, size, 2 * now, now, 0, now)); /* A x into the second half */
+        MB_TRY(forward(phi, size, 2 * now, now, now, 0)); /* A u into the first       */
+        MB_TRY(block_gradients(phi, size, now, sums));
+        gram_gradients(phi, now, sums);
+        for (size_t n = 0; n < now; ++n) {
+            scale_gradients(phi, w[n], v[n], phi_w[n], phi_v[n], sums);
+        }
+        w += now;
+        v += now;
+        phi_w += now;
+        phi_v += now;
+        count -= now;
+    }
+    return MB_OK;
+}
+
+/* ----------------------------------------------------------------------- sums -- */
+
+static void gradient_layout(mb_gradient *sums, const mb_model *model) {
+    mb_arena *arena = &sums->arena;
+    sums->gram = mb_arena_take(arena, model->tier_count, sizeof(double *));
+    sums->scale = mb_arena_take(arena, model->tier_count, sizeof(double *));
+    sums->tap_gram = mb_arena_take(arena, model->tap_gram_size, sizeof(double));
+    /* what is summed comes last, in one piece: see mb_gradient_clear and mb_gradient_add */
+    sums->effective = mb_arena_take(arena, model->weight_count, sizeof(double));
+    sums->bias = mb_arena_take(arena, model->size, sizeof(double));
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        double *gram = mb_arena_take(arena, tier->classes * tier->gram_size, sizeof(double));
+        double *scale = mb_arena_take(arena, tier->classes * tier->groups, sizeof(double));
+        if (arena->base == NULL) continue;
+        sums->gram[t] = gram;
+        sums->scale[t] = scale;
+    }
+}
+
+mb_status mb_gradient_create(mb_gradient *sums, const mb_model *model) {
+    *sums = (mb_gradient){0};
+    gradient_layout(sums, model);
+    MB_TRY(mb_arena_commit(&sums->arena));
+    gradient_layout(sums, model);
+    return MB_OK;
+}
+
+void mb_gradient_destroy(mb_gradient *sums) {
+    mb_arena_destroy(&sums->arena);
+}
+
+static size_t summed_count(const mb_gradient *sums) {
+    return (size_t)((double *)(void *)(sums->arena.base + sums->arena.size) - sums->effective);
+}
+
+void mb_gradient_clear(mb_gradient *sums) {
+    memset(sums->effective, 0, summed_count(sums) * sizeof(double));
+}
+
+void mb_gradient_add(mb_gradient *to, const mb_gradient *from) {
+    size_t count = summed_count(to);
+    for (size_t i = 0; i < count; ++i) to->effective[i] += from->effective[i];
+}
+
+void mb_gradient_finish(const mb_model *model, mb_gradient *sums, float *gradient) {
+    mb_normalisation_gradient(model, sums->effective, sums->gram, sums->scale, sums->tap_gram,
+                              gradient);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        for (size_t i = 0; i < tier->size; ++i) {
+            gradient[tier->bias + i] += (float)sums->bias[tier->offset + i];
+        }
+    }
+}

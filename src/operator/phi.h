@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Phi applied to samples, and its gradient. A mb_phi belongs to one worker thread: it has
+ * the convolutions at two batch sizes (one sample, and `lanes` samples), and room for the
+ * tensors between them. It is created and used inside mb_pool_run.
+ */
+#ifndef MB_OPERATOR_PHI_H
+#define MB_OPERATOR_PHI_H
+
+#include "kernels/kernels.h"
+#include "operator/model.h"
+
+typedef struct mb_phi mb_phi;
+
+/* Sums of gradients over samples, in double: by the effective weights, by G_v and s_v per
+ * class, by the biases.                                                                    */
+typedef struct mb_gradient {
+    double *effective;      /* [weight_count]              */
+    double **gram, **scale; /* per tier, see model.h       */
+    double *bias;           /* [size]                      */
+    double *tap_gram;       /* workspace of the last step  */
+    mb_arena arena;
+} mb_gradient;
+
+mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
+                        size_t lanes, bool gradient);
+void mb_phi_destroy(mb_phi *phi);
+size_t mb_phi_lanes(const mb_phi *phi);
+
+/* Takes over the model's present weights; does nothing if they have not changed. */
+mb_status mb_phi_refresh(mb_phi *phi);
+
+/* out[n] = Phi v[n] (+ b), n < count. v[n] and out[n] are samples; they may not overlap. */
+mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
+                       bool bias);
+
+/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. */
+mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
+                          const float *const *phi_w, const float *const *phi_v, mb_gradient *sums);
+
+/* For measuring: only the convolutions of mb_phi_apply, on whatever is in the tensors. */
+mb_status mb_phi_convolve(mb_phi *phi, size_t count);
+/* Multiply-adds of that for one sample. */
+double mb_phi_multiply_adds(const mb_phi *phi);
+
+mb_status mb_gradient_create(mb_gradient *sums, const mb_model *model);
+void mb_gradient_destroy(mb_gradient *sums);
+void mb_gradient_clear(mb_gradient *sums);
+void mb_gradient_add(mb_gradient *to, const mb_gradient *from);
+/* Chains through normalisation and centering, and adds to gradient [parameters]. */
+void mb_gradient_finish(const mb_model *model, mb_gradient *sums, float *gradient);
+
+#endif

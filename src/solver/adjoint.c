@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gradient of a loss on the solution. With S = blockwise diag(q) - qq' on the hidden
+ * variables (zero on the observed), z = Phi q + b and d = dloss/dz,
+ *     d loss = w' (dPhi q + db),   w = (I - S Phi)^-1 d = d + S y,   (I - Phi S) y = Phi d.
+ * For a loss by the marginals, p = dloss/dq: (I - Phi S) y = p and w = S y.
+ *
+ * Phi is symmetric, so I - Phi S is self-adjoint in <a, b> = a'Sb, and positive definite there
+ * where the free energy is convex: conjugate gradients apply, with one Phi per iteration.
+ * The paper's own way is the damped fixed point of its section 3.5,
+ *     v <- (beta + alpha Phi) J v + rhs,   S y = alpha J v,   J the Jacobian of the prox,
+ * kept as an option. Both have the same residual, rhs - (I - Phi S) y, measured in the same
+ * norm ||.||_S relative to rhs.
+ *
+ * Phi w comes for free: Phi S y = y - rhs + residual, so Phi w = y + residual (+ Phi d - rhs).
+ *
+ * The slot's tensors, under the names used here:
+ *   y = x    rest = r (residual)    p = u    sp = next    out = next_u    rhs = safe
+ *   w = last_r    logits = g
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "solver/solver.h"
+
+enum { LOGITS, RIGHT_SIDE, ITERATE, NOTHING };
+
+typedef struct adjoint_call {
+    const int32_t *observed;
+    const float *q, *logits, *dloss;
+    mb_wrt wrt;
+    float *w, *gradient;
+    mb_adjoint_result *results;
+} adjoint_call;
+
+/* out = S v on the hidden variables; returns v'Sv. out is zero elsewhere already. */
+static double covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
+    double total = 0;
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        total += solver->kernels->covariance(out, slot->q, v,
+                                             slot->hidden + solver->runs[i].first,
+                                             slot->hidden_count[i], solver->runs[i].k);
+    }
+    return total;
+}
+
+/* out = J v, the Jacobian of the prox at q. */
+static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        solver->kernels->prox_vjp(out, v, slot->q, slot->hidden + solver->runs[i].first,
+                                  slot->hidden_count[i], solver->runs[i].k,
+                                  (float)solver->spectrum.alpha,
+                                  (float)solver->spectrum.curvature);
+    }
+}
+
+static const float *sample_of(const mb_solver *solver, const mb_slot *slot, const float *batch) {
+    return batch + slot->sample * solver->model->size;
+}
+
+/* ------------------------------------------------------------------ both methods -- */
+
+/* Starts the iteration with rhs in slot->safe and y = 0. A zero right side needs none. */
+static void begin(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size;
+    slot->in = slot->next;
+    slot->out = slot->next_u;
+    memset(slot->x, 0, n * sizeof(float));
+    memcpy(slot->r, slot->safe, n * sizeof(float));
+    slot->rho = slot->rho_first = covariance(solver, slot, slot->next, slot->r);
+    slot->phase = slot->rho_first > 0 ? ITERATE : NOTHING;
+    if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT) {
+        memcpy(slot->u, slot->safe, n * sizeof(float)); /* v = rhs */
+        jacobian(solver, slot, slot->next, slot->u);
+    } else {
+        memcpy(slot->u, slot->r, n * sizeof(float)); /* p = residual, and next = S p */
+    }
+}
+
+/* What comes after the logits: Phi d, or for a loss by the marginals the iteration itself. */
+static void begin_right_side(const mb_solver *solver, mb_slot *slot, mb_wrt wrt) {
+    if (wrt == MB_WRT_MARGINALS) {
+        memcpy(slot->safe, slot->d, solver->model->size * sizeof(float));
+        begin(solver, slot);
+        return;
+    }
+    slot->phase = RIGHT_SIDE;
+    slot->in = slot->d;
+    slot->out = slot->safe;
+}
+
+/* One step of conjugate gradients; out = Phi S p. */
+static void step_cg(const mb_solver *solver, mb_slot *slot) {
+    const mb_kernels *k = solver->kernels;
+    size_t n = solver->model->size;
+    float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
+    for (size_t i = 0; i < n; ++i) out[i] = p[i] - out[i]; /* (I - Phi S) p */
+    double curvature = k->dot(sp, out, n);
+    float step = (float)(slot->rho / curvature);
+    k->axpy(y, step, p, n);
+    k->axpy(rest, -step, out, n);
+    double rho = covariance(solver, slot, sp, rest);
+    k->xpby(p, rest, (float)(rho / slot->rho), n);
+    slot->rho = rho;
+    covariance(solver, slot, sp, p);
+}
+
+/* One step of the damped fixed point; in = J v, out = Phi J v, v = u. Then
+ * residual = rhs - v + (beta + alpha Phi) J v, and v <- v + residual.        */
+static void step_fixed_point(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size;
+    float alpha = (float)solver->spectrum.alpha;
+    float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
+    float *v = slot->u, *jv = slot->next, *phi_jv = slot->next_u, *rest = slot->r, *y = slot->x;
+    for (size_t i = 0; i < n; ++i) {
+        rest[i] = slot->safe[i] - v[i] + beta * jv[i] + alpha * phi_jv[i];
+        y[i] = slot->safe[i] + alpha * phi_jv[i] - rest[i]; /* from Phi S y = alpha Phi J v */
+        v[i] += rest[i];
+    }
+    slot->rho = covariance(solver, slot, slot->w_buffer, rest);
+    jacobian(solver, slot, jv, v);
+}
+
+/* ------------------------------------------------------------------------- slots -- */
+
+static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const mb_solver *solver = task->solver;
+    const adjoint_call *call = task->call;
+    size_t n = solver->model->size;
+    (void)worker;
+    memcpy(slot->q, sample_of(solver, slot, call->q), n * sizeof(float));
+    mb_slot_observe(solver, slot,
+                    call->observed ? call->observed + slot->sample * solver->model->variables : NULL,
+                    NULL);
+    memset(slot->next, 0, n * sizeof(float));
+    memset(slot->w_buffer, 0, n * sizeof(float));
+    slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
+    slot->d = sample_of(solver, slot, call->dloss);
+    if (call->logits) memcpy(slot->g, sample_of(solver, slot, call->logits), n * sizeof(float));
+    if (call->gradient && call->logits == NULL) {
+        slot->phase = LOGITS;
+        slot->in = slot->q;
+        slot->out = slot->g;
+    } else {
+        begin_right_side(solver, slot, call->wrt);
+    }
+    return MB_OK;
+}
+
+/* w and Phi w from y and the residual. */
+static void finish(const mb_task *task, mb_slot *slot) {
+    const mb_solver *solver = task->solver;
+    const adjoint_call *call = task->call;
+    size_t n = solver->model->size;
+    float *w = slot->w_buffer, *phi_w = slot->x;
+    memset(w, 0, n * sizeof(float));
+    covariance(solver, slot, w, slot->x);
+    bool logits = call->wrt == MB_WRT_LOGITS;
+    for (size_t i = 0; i < n; ++i) {
+        if (logits) w[i] += slot->d[i];
+        phi_w[i] += slot->r[i] - (logits ? 0 : slot->d[i]);
+    }
+    if (call->w) memcpy(call->w + slot->sample * n, w, n * sizeof(float));
+    slot->adjoint.residual = slot->rho_first > 0 ? sqrt(slot->rho / slot->rho_first) : 0;
+    if (call->results) call->results[slot->sample] = slot->adjoint;
+}
+
+static bool ended(const mb_solver *solver, mb_slot *slot) {
+    double tolerance = solver->settings.adjoint_tolerance;
+    if (!isfinite(slot->rho)) {
+        slot->adjoint.outcome = MB_DIVERGED;
+        return true;
+    }
+    if (slot->rho <= tolerance * tolerance * slot->rho_first) return true;
+    if (slot->adjoint.iterations >= (uint64_t)solver->settings.adjoint_iterations) {
+        slot->adjoint.outcome = MB_ITERATION_LIMIT;
+        return true;
+    }
+    if (mb_solver_stopping(solver)) {
+        slot->adjoint.outcome = MB_INTERRUPTED;
+        return true;
+    }
+    return false;
+}
+
+static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
+    const mb_solver *solver = task->solver;
+    const adjoint_call *call = task->call;
+    const mb_model *model = solver->model;
+    double began = mb_clock();
+    switch (slot->phase) {
+    case LOGITS: /* the caller's Phi carries no bias */
+        for (size_t t = 0; t < model->tier_count; ++t) {
+            const mb_tier *tier = &model->tiers[t];
+            solver->kernels->axpy(slot->g + tier->offset, 1, model->parameters + tier->bias,
+                                  tier->size);
+        }
+        begin_right_side(solver, slot, call->wrt);
+        break;
+    case RIGHT_SIDE: /* safe = Phi d */
+        begin(solver, slot);
+        break;
+    case ITERATE:
+        if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT) step_fixed_point(solver, slot);
+        else step_cg(solver, slot);
+        ++slot->adjoint.iterations;
+        *done = ended(solver, slot);
+        break;
+    }
+    if (slot->phase == NOTHING) *done = true;
+    if (*done) {
+        finish(task, slot);
+        worker->iterations += slot->adjoint.iterations;
+        worker->converged += slot->adjoint.outcome == MB_CONVERGED;
+    }
+    worker->ms_adjoint += mb_clock() - began;
+    return MB_OK;
+}
+
+/* All slots have ended: their part of the parameters' gradient. */
+static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
+    const adjoint_call *call = task->call;
+    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    if (call->gradient == NULL) return MB_OK;
+    double began = mb_clock();
+    for (size_t i = 0; i < count; ++i) {
+        const mb_slot *slot = &worker->slots[i];
+        w[i] = slot->w_buffer;
+        v[i] = slot->q;
+        phi_w[i] = slot->x;
+        phi_v[i] = slot->g;
+    }
+    MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, &worker->gradient));
+    worker->ms_gradient += mb_clock() - began;
+    return MB_OK;
+}
+
+/* ---------------------------------------------------------------------- the calls -- */
+
+static void gradient_clear(mb_solver *solver) {
+    for (size_t i = 0; i < solver->workers; ++i) mb_gradient_clear(&solver->worker[i].gradient);
+}
+
+/* Adds the workers' sums, in their order, and chains them to the parameters. */
+static void gradient_collect(mb_solver *solver, float *gradient) {
+    for (size_t i = 1; i < solver->workers; ++i) {
+        mb_gradient_add(&solver->worker[0].gradient, &solver->worker[i].gradient);
+    }
+    mb_gradient_finish(solver->model, &solver->worker[0].gradient, gradient);
+}
+
+mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
+                            const float *q, const float *logits, mb_wrt wrt, const float *dloss,
+                            float *w, float *gradient, mb_adjoint_result *results,
+                            mb_report *report) {
+    if (solver == NULL) return mb_fail(MB_EINVAL, "mb_solver_adjoint: solver is NULL");
+    if ((q == NULL || dloss == NULL) && batch > 0) {
+        return mb_fail(MB_EINVAL, "mb_solver_adjoint: %s is NULL", q ? "dloss" : "q");
+    }
+    if (wrt != MB_WRT_LOGITS && wrt != MB_WRT_MARGINALS) {
+        return mb_fail(MB_EINVAL, "mb_solver_adjoint: wrt = %d", (int)wrt);
+    }
+    const mb_model *model = solver->model;
+    double began = mb_clock();
+    MB_TRY(mb_batch_check("mb_solver_adjoint", model, batch));
+    MB_TRY(mb_observed_check(model, batch, observed));
+    MB_TRY(mb_finite_check("q", batch, model->size, q));
+    MB_TRY(mb_finite_check("dloss", batch, model->size, dloss));
+    if (logits) MB_TRY(mb_finite_check("logits", batch, model->size, logits));
+    MB_TRY(mb_call_begin(solver));
+    adjoint_call call = {observed, q, logits, dloss, wrt, w, gradient, results};
+    mb_task task = {.solver = solver, .load = load, .advance = advance, .group = group,
+                    .batch = batch, .together = true, .call = &call};
+    gradient_clear(solver);
+    MB_TRY(mb_task_run(&task));
+    double collecting = mb_clock();
+    if (gradient) gradient_collect(solver, gradient);
+    solver->worker[0].ms_gradient += mb_clock() - collecting;
+    mb_call_end(solver, began, report);
+    return MB_OK;
+}
+
+/* ------------------------------------------------------- Phi itself, for the caller -- */
+
+typedef struct apply_call {
+    const float *w, *v;
+    float *out;
+} apply_call;
+
+static mb_status apply_load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const apply_call *call = task->call;
+    (void)worker;
+    slot->in = sample_of(task->solver, slot, call->v);
+    slot->out = call->out + slot->sample * task->solver->model->size;
+    return MB_OK;
+}
+
+static mb_status apply_advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
+    (void)task;
+    (void)worker;
+    (void)slot;
+    *done = true;
+    return MB_OK;
+}
+
+mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v, float *out) {
+    if (solver == NULL || ((v == NULL || out == NULL) && batch > 0)) {
+        return mb_fail(MB_EINVAL, "mb_solver_apply: NULL argument");
+    }
+    MB_TRY(mb_batch_check("mb_solver_apply", solver->model, batch));
+    MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
+    MB_TRY(mb_call_begin(solver));
+    apply_call call = {NULL, v, out};
+    mb_task task = {.solver = solver, .load = apply_load, .advance = apply_advance,
+                    .batch = batch, .call = &call};
+    return mb_task_run(&task);
+}
+
+/* Phi v, then Phi w. */
+static mb_status product_load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const apply_call *call = task->call;
+    (void)worker;
+    slot->phase = 0;
+    slot->in = sample_of(task->solver, slot, call->v);
+    slot->out = slot->g;
+    return MB_OK;
+}
+
+static mb_status product_advance(const mb_task *task, mb_worker *worker, mb_slot *slot,
+                                 bool *done) {
+    const apply_call *call = task->call;
+    (void)worker;
+    *done = slot->phase++ == 1;
+    slot->in = sample_of(task->solver, slot, call->w);
+    slot->out = slot->x;
+    return MB_OK;
+}
+
+static mb_status product_group(const mb_task *task, mb_worker *worker, size_t count) {
+    const mb_solver *solver = task->solver;
+    const apply_call *call = task->call;
+    const mb_model *model = solver->model;
+    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    for (size_t i = 0; i < count; ++i) {
+        mb_slot *slot = &worker->slots[i];
+        w[i] = sample_of(solver, slot, call->w);
+        v[i] = sample_of(solver, slot, call->v);
+        for (size_t t = 0; t < model->tier_count; ++t) { /* mb_phi_gradient wants Phi v + b */
+            const mb_tier *tier = &model->tiers[t];
+            solver->kernels->axpy(slot->g + tier->offset, 1, model->parameters + tier->bias,
+                                  tier->size);
+        }
+        phi_w[i] = slot->x;
+        phi_v[i] = slot->g;
+    }
+    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, &worker->gradient);
+}
+
+mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w, const float *v,
+                                   float *gradient) {
+    if (solver == NULL || gradient == NULL || ((v == NULL || w == NULL) && batch > 0)) {
+        return mb_fail(MB_EINVAL, "mb_solver_apply_gradient: NULL argument");
+    }
+    MB_TRY(mb_batch_check("mb_solver_apply_gradient", solver->model, batch));
+    MB_TRY(mb_finite_check("w", batch, solver->model->size, w));
+    MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
+    MB_TRY(mb_call_begin(solver));
+    apply_call call = {w, v, NULL};
+    mb_task task = {.solver = solver, .load = product_load, .advance = product_advance,
+                    .group = product_group, .batch = batch, .together = true, .call = &call};
+    gradient_clear(solver);
+    MB_TRY(mb_task_run(&task));
+    gradient_collect(solver, gradient);
+    return MB_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Anderson acceleration of one sample's fixed-point iteration x -> T(x) = x + r(x).
+ *
+ *     next x = T - sum_a gamma_a dT_a,   gamma = argmin || r - sum_a gamma_a dr_a ||_W
+ *
+ * over the last few differences dT, dr. It works on x and not on q: whatever x comes out,
+ * q = prox(x) is feasible and has full support, and T(x) - x is the certificate.
+ * The norm W = diag(q) is the metric of the marginals: x moves a lot without consequence
+ * where q is nearly one-hot, and must not be fitted there.
+ * The window is small, so the normal equations, in double, with a relative ridge, are as
+ * good as a QR factorisation here, and cost one pass over the history.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "solver/solver.h"
+
+void mb_anderson_reset(mb_slot *slot) {
+    slot->columns = 0;
+    slot->newest = 0;
+    slot->accelerated = false;
+}
+
+/* Solves the n x n system in place by Cholesky; false if it is not positive definite. */
+static bool solve_small(double a[MB_WINDOW_MAX][MB_WINDOW_MAX], double *b, size_t n) {
+    for (size_t j = 0; j < n; ++j) {
+        for (size_t i = j; i < n; ++i) {
+            double sum = a[i][j];
+            for (size_t k = 0; k < j; ++k) sum -= a[i][k] * a[j][k];
+            if (i == j && !(sum > 0)) return false;
+            a[i][j] = i == j ? sqrt(sum) : sum / a[j][j];
+        }
+    }
+    for (size_t i = 0; i < n; ++i) {
+        for (size_t k = 0; k < i; ++k) b[i] -= a[i][k] * b[k];
+        b[i] /= a[i][i];
+    }
+    for (size_t i = n; i-- > 0;) {
+        for (size_t k = i + 1; k < n; ++k) b[i] -= a[k][i] * b[k];
+        b[i] /= a[i][i];
+    }
+    return true;
+}
+
+/* gamma from the history; false if the system is singular. */
+static bool coefficients(const mb_solver *solver, const mb_slot *slot, float *gamma) {
+    double products[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
+    double a[MB_WINDOW_MAX][MB_WINDOW_MAX], b[MB_WINDOW_MAX], largest = 0;
+    const double *next = products;
+    size_t n = slot->columns;
+    solver->kernels->anderson_products(products, slot->q, slot->r, (const float *const *)slot->dr,
+                                       n, solver->model->size);
+    for (size_t i = 0; i < n; ++i) {
+        for (size_t j = 0; j <= i; ++j) a[i][j] = *next++;
+        b[i] = *next++;
+        if (a[i][i] > largest) largest = a[i][i];
+    }
+    for (size_t i = 0; i < n; ++i) a[i][i] += 1e-8 * largest;
+    if (!(largest > 0) || !solve_small(a, b, n)) return false;
+    for (size_t i = 0; i < n; ++i) {
+        gamma[i] = (float)b[i];
+        if (!isfinite(gamma[i])) return false;
+    }
+    return true;
+}
+
+void mb_anderson_step(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size, window = (size_t)solver->settings.anderson;
+    const mb_kernels *kernels = solver->kernels;
+    float gamma[MB_WINDOW_MAX];
+    bool first = slot->columns == 0 && slot->newest == 0;
+    if (window > 0 && !first) { /* there is a T and r to differ from */
+        size_t column = (slot->newest - 1) % window;
+        kernels->anderson_push(slot->dt[column], slot->dr[column], slot->safe, slot->x, slot->r,
+                               slot->last_r, n);
+        if (slot->columns < window) ++slot->columns;
+    } else {
+        for (size_t i = 0; i < n; ++i) slot->safe[i] = slot->x[i] + slot->r[i];
+    }
+    ++slot->newest;
+    slot->accelerated = slot->columns > 0 && coefficients(solver, slot, gamma);
+    if (slot->accelerated) {
+        kernels->anderson_mix(slot->x, slot->safe, (const float *const *)slot->dt, gamma,
+                              slot->columns, n);
+        ++slot->result.accelerated;
+    } else {
+        memcpy(slot->x, slot->safe, n * sizeof(float));
+        slot->result.rejected_singular += slot->columns > 0;
+    }
+    float *last = slot->last_r;
+    slot->last_r = slot->r;
+    slot->r = last;
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Creating a solver, keeping it in step with the model, and driving samples through slots.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "solver/solver.h"
+
+/* Floats of one tensor that a worker's samples should fill: a share of a core's own cache. */
+#define LANE_FLOATS 131072
+
+double mb_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+bool mb_solver_stopping(const mb_solver *solver) {
+    if (atomic_load_explicit(&solver->interrupted, memory_order_relaxed)) return true;
+    return solver->deadline > 0 && mb_clock() > solver->deadline;
+}
+
+void mb_solver_interrupt(mb_solver *solver) {
+    if (solver) atomic_store(&solver->interrupted, true);
+}
+
+/* ------------------------------------------------------------------- creation -- */
+
+static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot) {
+    const mb_model *model = solver->model;
+    bool measuring = arena->base == NULL;
+    mb_slot unused, *s = measuring ? &unused : slot;
+    size_t n = model->size, real = sizeof(float);
+    s->hidden = mb_arena_take(arena, model->variables, sizeof(uint32_t));
+    s->hidden_count = mb_arena_take(arena, solver->run_count, sizeof(size_t));
+    float **tensors[] = {&s->q, &s->u, &s->g, &s->x, &s->r, &s->next, &s->next_u, &s->safe,
+                         &s->last_r, &s->w_buffer};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; ++i) {
+        *tensors[i] = mb_arena_take(arena, n, real);
+    }
+    s->lambda = mb_arena_take(arena, model->variables, real);
+    s->next_lambda = mb_arena_take(arena, model->variables, real);
+    for (int64_t i = 0; i < solver->settings.anderson; ++i) {
+        s->dt[i] = mb_arena_take(arena, n, real);
+        s->dr[i] = mb_arena_take(arena, n, real);
+    }
+}
+
+static void worker_layout(const mb_solver *solver, mb_worker *worker) {
+    worker->slots = mb_arena_take(&worker->arena, solver->lanes, sizeof *worker->slots);
+    for (size_t i = 0; i < solver->lanes; ++i) {
+        slot_layout(solver, &worker->arena, worker->arena.base ? &worker->slots[i] : NULL);
+    }
+}
+
+/* Runs in the worker's own thread, so that oneDNN plans for one thread. */
+static mb_status worker_create(void *context, size_t index, size_t workers) {
+    mb_solver *solver = context;
+    mb_worker *worker = &solver->worker[index];
+    (void)workers;
+    worker_layout(solver, worker);
+    MB_TRY(mb_arena_commit(&worker->arena));
+    worker_layout(solver, worker);
+    MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes, true);
+}
+
+static size_t count_runs(const mb_model *model, mb_run *runs) {
+    size_t count = 0;
+    for (size_t v = 0; v < model->variables; ++v) {
+        bool fresh = v == 0 || model->variable_k[v] != model->variable_k[v - 1];
+        if (fresh && runs) runs[count] = (mb_run){.first = v, .k = model->variable_k[v]};
+        count += fresh;
+        if (runs) ++runs[count - 1].count;
+    }
+    return count;
+}
+
+static mb_status build(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
+    MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
+    solver->workers = mb_pool_size(solver->pool);
+    solver->lanes = LANE_FLOATS / model->size;
+    if (solver->lanes < 1) solver->lanes = 1;
+    if (solver->lanes > MB_LANES_MAX) solver->lanes = MB_LANES_MAX;
+    solver->run_count = count_runs(model, NULL);
+    MB_TRY(mb_alloc(&solver->runs, solver->run_count, sizeof *solver->runs));
+    count_runs(model, solver->runs);
+    MB_TRY(mb_alloc(&solver->start_q, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->start_u, model->size, sizeof(float)));
+    MB_TRY(mb_lanczos_create(&solver->lanczos, model));
+    MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
+    MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
+    return mb_solver_refresh(solver);
+}
+
+mb_status mb_solver_create(mb_solver **out, const mb_model *model,
+                           const mb_solver_settings *settings) {
+    if (out == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: solver is NULL");
+    *out = NULL;
+    if (model == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: model is NULL");
+    mb_solver *solver;
+    size_t count;
+    const mb_setting *table = mb_solver_settings_table(&count);
+    if (settings) {
+        MB_TRY(mb_settings_check(table, count, settings));
+        if (settings->alpha * (settings->curvature - 1) >= 1) {
+            return mb_fail(MB_EINVAL, "alpha = %g is too large for curvature = %g: the prox needs "
+                           "alpha (curvature - 1) < 1", settings->alpha, settings->curvature);
+        }
+    }
+    MB_TRY(mb_alloc(&solver, 1, sizeof *solver));
+    solver->model = model;
+    if (settings) solver->settings = *settings;
+    else mb_solver_settings_default(&solver->settings);
+    mb_status status = build(solver);
+    if (status != MB_OK) {
+        mb_solver_destroy(solver);
+        return status;
+    }
+    *out = solver;
+    return MB_OK;
+}
+
+void mb_solver_destroy(mb_solver *solver) {
+    if (solver == NULL) return;
+    for (size_t i = 0; solver->worker && i < solver->workers; ++i) {
+        mb_phi_destroy(solver->worker[i].phi);
+        mb_gradient_destroy(&solver->worker[i].gradient);
+        mb_arena_destroy(&solver->worker[i].arena);
+    }
+    mb_free(solver->worker);
+    mb_lanczos_destroy(&solver->lanczos);
+    mb_free(solver->start_q);
+    mb_free(solver->start_u);
+    mb_free(solver->runs);
+    mb_pool_destroy(solver->pool);
+    mb_free(solver);
+}
+
+/* -------------------------------------------------------------------- refresh -- */
+
+/* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
+ * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min.      */
+static void choose_step(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    mb_spectrum *s = &solver->spectrum;
+    double bound = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        if (model->tiers[t].norm2_max > bound) bound = model->tiers[t].norm2_max;
+    }
+    s->bound_max = bound * (1 + 1e-6); /* the scales are rounded to float */
+    s->modulus = 2 - s->bound_max;
+    s->lambda_max = solver->lanczos.lambda_max;
+    s->lambda_min = solver->lanczos.lambda_min;
+    s->steps = solver->lanczos.steps;
+    s->curvature = solver->settings.curvature;
+    if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
+    double upper = fmax(s->bound_max, s->lambda_max);
+    double lowest = upper - (upper - s->lambda_min) / (1 - solver->lanczos.margin);
+    s->lipschitz = s->curvature - lowest;
+    s->alpha = solver->settings.alpha;
+    if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
+}
+
+static mb_status worker_refresh(void *context, size_t index, size_t workers) {
+    mb_solver *solver = context;
+    (void)workers;
+    MB_TRY(mb_phi_refresh(solver->worker[index].phi));
+    if (index > 0) return MB_OK;
+    return mb_lanczos_run(&solver->lanczos, solver->model, solver->worker[0].phi, solver->kernels);
+}
+
+mb_status mb_solver_refresh(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    if (solver->version == model->version) return MB_OK;
+    MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
+    choose_step(solver);
+    for (size_t t = 0; t < model->tier_count; ++t) { /* start at softmax(b) */
+        const mb_tier *tier = &model->tiers[t];
+        memcpy(solver->start_u + tier->offset, model->parameters + tier->bias,
+               tier->size * sizeof(float));
+    }
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        size_t at = model->variable_offset[run->first];
+        mb_prox_args args = {.z = solver->start_q + at, .u = solver->start_u + at,
+                             .x = solver->start_u + at, .rows = run->count, .k = run->k,
+                             .alpha = 1, .c = 1};
+        solver->kernels->prox(&args);
+    }
+    solver->version = model->version;
+    return MB_OK;
+}
+
+mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum) {
+    if (solver == NULL || spectrum == NULL) {
+        return mb_fail(MB_EINVAL, "mb_solver_spectrum: NULL argument");
+    }
+    MB_TRY(mb_solver_refresh(solver));
+    *spectrum = solver->spectrum;
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------------ slots -- */
+
+void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed, float *q) {
+    const mb_model *model = solver->model;
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        uint32_t *hidden = slot->hidden + run->first;
+        size_t count = 0;
+        for (size_t v = run->first; v < run->first + run->count; ++v) {
+            uint32_t at = model->variable_offset[v];
+            if (observed == NULL || observed[v] == MB_HIDDEN) {
+                hidden[count++] = at;
+            } else if (q) {
+                memset(q + at, 0, run->k * sizeof(float));
+                q[at + (uint32_t)observed[v]] = 1;
+            }
+        }
+        slot->hidden_count[i] = count;
+    }
+}
+
+void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
+                  const float *x, double alpha, double c, bool warm) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        mb_prox_args args = {.z = z, .u = u, .lambda = lambda ? lambda + run->first : NULL,
+                             .x = x, .offset = slot->hidden + run->first,
+                             .rows = slot->hidden_count[i], .k = run->k, .alpha = (float)alpha,
+                             .c = (float)c, .warm = warm};
+        solver->kernels->prox(&args);
+    }
+}
+
+/* Loads free slots, from the samples [*next, end). */
+static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next, size_t end) {
+    for (size_t i = 0; i < task->solver->lanes && *next < end; ++i) {
+        mb_slot *slot = &worker->slots[i];
+        if (slot->busy) continue;
+        slot->sample = (*next)++;
+        slot->busy = true;
+        MB_TRY(task->load(task, worker, slot));
+    }
+    return MB_OK;
+}
+
+/* One application of Phi for all busy slots; how many there were. */
+static mb_status apply_busy(const mb_task *task, mb_worker *worker, size_t *busy) {
+    const float *in[MB_LANES_MAX];
+    float *out[MB_LANES_MAX];
+    *busy = 0;
+    for (size_t i = 0; i < task->solver->lanes; ++i) {
+        if (!worker->slots[i].busy) continue;
+        in[*busy] = worker->slots[i].in;
+        out[(*busy)++] = worker->slots[i].out;
+    }
+    double began = mb_clock();
+    MB_TRY(mb_phi_apply(worker->phi, *busy, in, out, task->bias));
+    worker->ms_operator += mb_clock() - began;
+    worker->applications += *busy;
+    return MB_OK;
+}
+
+static mb_status task_worker(void *context, size_t index, size_t workers) {
+    const mb_task *task = context;
+    mb_worker *worker = &task->solver->worker[index];
+    size_t next, end, busy;
+    mb_pool_slice(task->batch, index, workers, &next, &end);
+    for (size_t i = 0; i < task->solver->lanes; ++i) worker->slots[i].busy = false;
+    while (next < end) {
+        size_t first = next;
+        MB_TRY(fill_slots(task, worker, &next, end));
+        MB_TRY(apply_busy(task, worker, &busy));
+        while (busy > 0) {
+            for (size_t i = 0; i < task->solver->lanes; ++i) {
+                mb_slot *slot = &worker->slots[i];
+                bool done = false;
+                if (!slot->busy) continue;
+                MB_TRY(task->advance(task, worker, slot, &done));
+                slot->busy = !done;
+            }
+            if (!task->together) MB_TRY(fill_slots(task, worker, &next, end));
+            MB_TRY(apply_busy(task, worker, &busy));
+        }
+        if (task->group) MB_TRY(task->group(task, worker, next - first));
+    }
+    return MB_OK;
+}
+
+mb_status mb_task_run(mb_task *task) {
+    return mb_pool_run(task->solver->pool, task_worker, task);
+}
+
+/* ------------------------------------------------------------------------ calls -- */
+
+mb_status mb_call_begin(mb_solver *solver) {
+    MB_TRY(mb_solver_refresh(solver));
+    atomic_store(&solver->interrupted, false);
+    double limit = solver->settings.time_limit;
+    solver->deadline = limit > 0 ? mb_clock() + 1e3 * limit : 0;
+    for (size_t i = 0; i < solver->workers; ++i) {
+        mb_worker *w = &solver->worker[i];
+        w->ms_operator = w->ms_prox = w->ms_acceleration = w->ms_adjoint = w->ms_gradient = 0;
+        w->ms_other = 0;
+        w->applications = w->iterations = 0;
+        w->converged = w->reductions = 0;
+    }
+    return MB_OK;
+}
+
+void mb_call_end(const mb_solver *solver, double began, mb_report *report) {
+    if (report == NULL) return;
+    const mb_spectrum *s = &solver->spectrum;
+    *report = (mb_report){.alpha = s->alpha, .curvature = s->curvature, .modulus = s->modulus,
+                          .lambda_max = s->lambda_max, .lambda_min = s->lambda_min};
+    for (size_t i = 0; i < solver->workers; ++i) {
+        const mb_worker *w = &solver->worker[i];
+        report->ms_operator += w->ms_operator;
+        report->ms_prox += w->ms_prox;
+        report->ms_acceleration += w->ms_acceleration;
+        report->ms_adjoint += w->ms_adjoint;
+        report->ms_gradient += w->ms_gradient;
+        report->ms_other += w->ms_other;
+        report->applications += w->applications;
+        report->iterations += w->iterations;
+        report->converged += w->converged;
+        report->step_reductions += w->reductions;
+    }
+    report->ms_total = mb_clock() - began;
+}
+
+mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch) {
+    size_t bytes;
+    if (mb_mul(batch, model->size * sizeof(float), &bytes) && bytes <= PTRDIFF_MAX) return MB_OK;
+    return mb_fail(MB_EINVAL, "%s: size overflow: batch = %zu", call, batch);
+}
+
+mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed) {
+    if (observed == NULL) return MB_OK;
+    for (size_t n = 0; n < batch; ++n) {
+        for (size_t v = 0; v < model->variables; ++v) {
+            int32_t value = observed[n * model->variables + v];
+            if (value == MB_HIDDEN) continue;
+            if (value >= 0 && (uint32_t)value < model->variable_k[v]) continue;
+            return mb_fail(MB_EINVAL,
+                           "sample %zu, variable %zu: observed value %d is outside 0..%u", n, v,
+                           (int)value, model->variable_k[v] - 1);
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values) {
+    for (size_t i = 0; i < batch * size; ++i) {
+        if (isfinite(values[i])) continue;
+        return mb_fail(MB_ENONFINITE, "%s: sample %zu, entry %zu is not finite", what, i / size,
+                       i % size);
+    }
+    return MB_OK;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Timing of the parts against their floors, behind `monobolt bench`. What is compared runs
+ * alternately in one call, on the same data and threads, because machines are noisy.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "base/status.h"
+#include "solver/solver.h"
+
+#define REPEATS_MAX 1000
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static mb_timing summary(double *samples, size_t count) {
+    qsort(samples, count, sizeof *samples, compare);
+    double middle = 0.5 * (samples[(count - 1) / 2] + samples[count / 2]);
+    return (mb_timing){samples[0], middle};
+}
+
+static mb_status repeats_check(size_t repeats) {
+    if (repeats >= 1 && repeats <= REPEATS_MAX) return MB_OK;
+    return mb_fail(MB_EINVAL, "repeats = %zu is outside 1..%d", repeats, REPEATS_MAX);
+}
+
+/* ----------------------------------------------------------------------- prox -- */
+
+enum { SOFTMAX, COLD, WARM, KINDS };
+
+typedef struct prox_job {
+    const mb_kernels *kernels;
+    size_t rows;
+    uint32_t k;
+    float alpha, c;
+    int kind;
+    const float *x;
+    float *z, *u, *lambda;
+} prox_job;
+
+static mb_status prox_worker(void *context, size_t worker, size_t workers) {
+    const prox_job *job = context;
+    size_t begin, end;
+    mb_pool_slice(job->rows, worker, workers, &begin, &end);
+    size_t at = begin * job->k;
+    if (job->kind == SOFTMAX) {
+        job->kernels->softmax(job->z + at, job->x + at, 1 / job->alpha, NULL, end - begin, job->k);
+        return MB_OK;
+    }
+    bool warm = job->kind == WARM;
+    mb_prox_args args = {.z = job->z + at, .u = warm ? job->u + at : NULL,
+                         .lambda = warm ? job->lambda + begin : NULL, .x = job->x + at,
+                         .rows = end - begin, .k = job->k, .alpha = job->alpha, .c = job->c,
+                         .warm = warm};
+    job->kernels->prox(&args);
+    return MB_OK;
+}
+
+/* The state of the solved neighbour, from which every warm run starts anew. */
+static mb_status warm_state(mb_pool *pool, prox_job *job, const float *near, float *z, float *u,
+                            float *lambda) {
+    prox_job solve = *job;
+    solve.kind = WARM;
+    solve.x = near;
+    solve.z = z;
+    solve.u = u;
+    solve.lambda = lambda;
+    memset(u, 0xff, job->rows * job->k * sizeof(float)); /* NaN: no state, a cold start */
+    memset(z, 0xff, job->rows * job->k * sizeof(float));
+    memset(lambda, 0xff, job->rows * sizeof(float));
+    return mb_pool_run(pool, prox_worker, &solve);
+}
+
+static mb_status prox_rounds(mb_prox_timing *timing, mb_pool *pool, prox_job *job, float *buffers[8],
+                             size_t repeats) {
+    double *samples;
+    size_t n = job->rows * job->k;
+    MB_TRY(mb_alloc(&samples, KINDS * repeats, sizeof *samples));
+    mb_status status = warm_state(pool, job, buffers[1], buffers[2], buffers[3], buffers[4]);
+    for (size_t round = 0; round <= repeats && status == MB_OK; ++round) { /* round 0 warms up */
+        for (int kind = 0; kind < KINDS && status == MB_OK; ++kind) {
+            memcpy(buffers[5], buffers[2], n * sizeof(float));
+            memcpy(buffers[6], buffers[3], n * sizeof(float));
+            memcpy(buffers[7], buffers[4], job->rows * sizeof(float));
+            job->kind = kind;
+            job->x = buffers[0];
+            job->z = buffers[5];
+            job->u = buffers[6];
+            job->lambda = buffers[7];
+            double began = mb_clock();
+            status = mb_pool_run(pool, prox_worker, job);
+            if (round > 0) samples[(size_t)kind * repeats + round - 1] = mb_clock() - began;
+        }
+    }
+    timing->softmax = summary(samples + SOFTMAX * repeats, repeats);
+    timing->cold = summary(samples + COLD * repeats, repeats);
+    timing->warm = summary(samples + WARM * repeats, repeats);
+    mb_free(samples);
+    return status;
+}
+
+mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
+                          double c, int kernels, size_t threads, size_t repeats) {
+    if (timing == NULL) return mb_fail(MB_EINVAL, "mb_measure_prox: timing is NULL");
+    MB_TRY(repeats_check(repeats));
+    if (k == 0 || elements < k || elements > 1u << 30) {
+        return mb_fail(MB_EINVAL, "mb_measure_prox: %zu elements in rows of %u", elements, k);
+    }
+    float one = 0, out;
+    MB_TRY(mb_prox(&out, &one, NULL, 1, 1, alpha, c)); /* checks alpha and c */
+    prox_job job = {.rows = elements / k, .k = k, .alpha = (float)alpha, .c = (float)c};
+    MB_TRY(mb_kernels_get(&job.kernels, kernels));
+    mb_pool *pool = NULL;
+    mb_arena arena = {0};
+    float *buffers[8];
+    size_t n = job.rows * k;
+    for (int pass = 0; pass < 2; ++pass) { /* x, near x, state z u lambda, working z u lambda */
+        for (int i = 0; i < 8; ++i) {
+            buffers[i] = mb_arena_take(&arena, i == 4 || i == 7 ? job.rows : n, sizeof(float));
+        }
+        if (pass == 0) MB_TRY(mb_arena_commit(&arena));
+    }
+    mb_random random;
+    mb_random_seed(&random, 1);
+    for (size_t i = 0; i < n; ++i) {
+        double x = mb_random_normal(&random);
+        buffers[0][i] = (float)x;
+        buffers[1][i] = (float)(x + 0.01 * mb_random_normal(&random));
+    }
+    mb_status status = mb_pool_create(&pool, threads);
+    if (status == MB_OK) status = prox_rounds(timing, pool, &job, buffers, repeats);
+    mb_pool_destroy(pool);
+    mb_arena_destroy(&arena);
+    return status;
+}
+
+/* ------------------------------------------------------------------- operator -- */
+
+typedef struct operator_job {
+    mb_solver *solver;
+    size_t batch;
+} operator_job;
+
+static mb_status convolve_worker(void *context, size_t worker, size_t workers) {
+    const operator_job *job = context;
+    size_t begin, end;
+    mb_pool_slice(job->batch, worker, workers, &begin, &end);
+    return mb_phi_convolve(job->solver->worker[worker].phi, end - begin);
+}
+
+mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
+                              size_t repeats) {
+    if (timing == NULL || solver == NULL) {
+        return mb_fail(MB_EINVAL, "mb_measure_operator: NULL argument");
+    }
+    MB_TRY(repeats_check(repeats));
+    MB_TRY(mb_batch_check("mb_measure_operator", solver->model, batch));
+    if (batch == 0) return mb_fail(MB_EINVAL, "mb_measure_operator: the batch is empty");
+    size_t n = solver->model->size;
+    float *v = NULL, *out = NULL;
+    double *apply = NULL, *bare = NULL;
+    operator_job job = {solver, batch};
+    mb_status status;
+    MB_GOTO(done, status, mb_solver_refresh(solver));
+    MB_GOTO(done, status, mb_alloc(&v, batch * n, sizeof(float)));
+    MB_GOTO(done, status, mb_alloc(&out, batch * n, sizeof(float)));
+    MB_GOTO(done, status, mb_alloc(&apply, repeats, sizeof(double)));
+    MB_GOTO(done, status, mb_alloc(&bare, repeats, sizeof(double)));
+    for (size_t i = 0; i < batch * n; ++i) v[i] = 1.0f / (float)(1 + i % 7);
+    for (size_t round = 0; round <= repeats; ++round) { /* round 0 warms up */
+        double first = mb_clock();
+        MB_GOTO(done, status, mb_solver_apply(solver, batch, v, out));
+        double second = mb_clock();
+        MB_GOTO(done, status, mb_pool_run(solver->pool, convolve_worker, &job));
+        double third = mb_clock();
+        if (round == 0) continue;
+        apply[round - 1] = second - first;
+        bare[round - 1] = third - second;
+    }
+    timing->apply = summary(apply, repeats);
+    timing->convolutions = summary(bare, repeats);
+    timing->multiply_adds = mb_phi_multiply_adds(solver->worker[0].phi);
+done:
+    mb_free(v);
+    mb_free(out);
+    mb_free(apply);
+    mb_free(bare);
+    return status;
+}

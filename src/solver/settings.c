@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table behind mb_solver_settings.
+ */
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+#include "monobolt.h"
+
+static const char *const methods[] = {"forward-backward", "krahenbuhl", "baque", "frank-wolfe",
+                                      NULL};
+static const char *const stops[] = {"residual", "certificate", NULL};
+static const char *const adjoints[] = {"cg", "fixed-point", NULL};
+
+#define FIELD(name) .offset = offsetof(mb_solver_settings, name)
+
+static const mb_setting table[] = {
+    {"method", MB_CHOICE, FIELD(method), .choices = methods, .help = "the update of the marginals"},
+    {"alpha", MB_REAL, FIELD(alpha), .low = 0, .high = 1,
+     .help = "step size; 0: the largest that is proven to converge"},
+    {"curvature", MB_REAL, FIELD(curvature), .low = 0, .high = 2,
+     .help = "the split c of the free energy; 0: the smallest that is proven, at least 1"},
+    {"lambda", MB_REAL, FIELD(lambda), .fallback = 0.7, .low = 0, .high = 100, .low_open = true,
+     .help = "regularisation of frank-wolfe"},
+    {"anderson", MB_INTEGER, FIELD(anderson), .fallback = 5, .low = 0, .high = 10,
+     .help = "window of the acceleration; 0: none"},
+    {"stop", MB_CHOICE, FIELD(stop), .choices = stops, .help = "what the tolerance is for"},
+    {"tolerance", MB_REAL, FIELD(tolerance), .fallback = 1e-3, .low = 0, .high = 1e6,
+     .low_open = true, .help = "stop when the residual, or the certificate, is at most this"},
+    {"max_iterations", MB_INTEGER, FIELD(max_iterations), .fallback = 200, .low = 1, .high = 1e9,
+     .help = "updates of one sample, at most"},
+    {"adjoint_method", MB_CHOICE, FIELD(adjoint_method), .choices = adjoints,
+     .help = "how the implicit gradient is solved for"},
+    {"adjoint_tolerance", MB_REAL, FIELD(adjoint_tolerance), .fallback = 1e-3, .low = 0, .high = 1,
+     .low_open = true, .help = "relative residual of the adjoint system"},
+    {"adjoint_iterations", MB_INTEGER, FIELD(adjoint_iterations), .fallback = 200, .low = 1,
+     .high = 1e9, .help = "iterations on the adjoint system, at most"},
+    {"time_limit", MB_REAL, FIELD(time_limit), .low = 0, .high = 1e9,
+     .help = "seconds for one call; 0: none"},
+    {"threads", MB_INTEGER, FIELD(threads), .low = 0, .high = 1024,
+     .help = "worker threads; 0: one per processor"},
+    {"kernels", MB_CHOICE, FIELD(kernels), .choices = mb_kernel_list,
+     .help = "instruction set of the kernels"},
+};
+
+const mb_setting *mb_solver_settings_table(size_t *count) {
+    if (count) *count = sizeof table / sizeof *table;
+    return table;
+}
+
+void mb_solver_settings_default(mb_solver_settings *settings) {
+    mb_settings_default(table, sizeof table / sizeof *table, settings);
+}

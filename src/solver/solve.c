@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Mean-field inference of a batch: the paper's damped forward-backward iteration
+ *     q <- prox^alpha( (1 - c alpha) q + alpha (Phi q + b) )        (section 3.4)
+ * accelerated and safeguarded, and the three updates it is compared with (appendix,
+ * "Comparison of inference methods"). Each advance_* is one iteration of one sample, called
+ * when g = Phi q + b is there.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "solver/solver.h"
+
+/* An accelerated step is kept if it shrinks the squared residual to this or less. */
+#define KEEP 0.98
+
+typedef struct solve_call {
+    const int32_t *observed;
+    const float *start;
+    float *q, *logits;
+    mb_result *results;
+    mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
+} solve_call;
+
+/* --------------------------------------------------------------------- loading -- */
+
+static void load_start(const mb_solver *solver, mb_slot *slot, const float *start) {
+    size_t n = solver->model->size;
+    if (start == NULL) {
+        memcpy(slot->q, solver->start_q, n * sizeof(float));
+        memcpy(slot->u, solver->start_u, n * sizeof(float));
+        return;
+    }
+    memcpy(slot->q, start, n * sizeof(float));
+    for (size_t i = 0; i < n; ++i) slot->u[i] = logf(fmaxf(start[i], 1e-30f));
+}
+
+static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const mb_solver *solver = task->solver;
+    const solve_call *call = task->call;
+    const mb_model *model = solver->model;
+    double began = mb_clock();
+    load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
+    mb_slot_observe(solver, slot,
+                    call->observed ? call->observed + slot->sample * model->variables : NULL,
+                    slot->q);
+    slot->alpha = solver->spectrum.alpha;
+    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+    for (size_t i = 0; i < model->size; ++i) slot->x[i] = beta * slot->q[i] + alpha * slot->u[i];
+    memset(slot->r, 0, model->size * sizeof(float)); /* and stays zero where observed */
+    memset(slot->last_r, 0, model->size * sizeof(float));
+    memset(slot->lambda, 0, model->variables * sizeof(float));
+    mb_anderson_reset(slot);
+    slot->weighted = slot->plain = INFINITY;
+    slot->reductions = 0;
+    slot->result = (mb_result){.outcome = MB_ITERATION_LIMIT, .residual = INFINITY};
+    slot->in = slot->q;
+    slot->out = slot->g;
+    worker->ms_other += mb_clock() - began;
+    return MB_OK;
+}
+
+/* -------------------------------------------------------------------- finishing -- */
+
+static void finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
+    const solve_call *call = task->call;
+    size_t n = task->solver->model->size;
+    slot->result.outcome = outcome;
+    mb_certify(task->solver, slot);
+    memcpy(call->q + slot->sample * n, slot->q, n * sizeof(float));
+    if (call->logits) memcpy(call->logits + slot->sample * n, slot->g, n * sizeof(float));
+    if (call->results) call->results[slot->sample] = slot->result;
+}
+
+/* || a - q || / || q || over the hidden variables. */
+static double relative_distance(const mb_solver *solver, const mb_slot *slot, const float *a) {
+    double norm = 0, square = 0;
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        square += solver->kernels->distance(&norm, a, slot->q, slot->hidden + solver->runs[i].first,
+                                            slot->hidden_count[i], solver->runs[i].k);
+    }
+    return norm > 0 ? sqrt(square / norm) : 0;
+}
+
+/* Whether the sample must end now for a reason other than convergence. */
+static bool must_end(const mb_solver *solver, const mb_slot *slot, mb_outcome *outcome) {
+    if (slot->result.iterations >= (uint64_t)solver->settings.max_iterations) {
+        *outcome = MB_ITERATION_LIMIT;
+        return true;
+    }
+    *outcome = MB_INTERRUPTED;
+    return mb_solver_stopping(solver);
+}
+
+/* ------------------------------------------------------------- forward-backward -- */
+
+static mb_residual_sums measure(const mb_solver *solver, mb_slot *slot) {
+    mb_residual_sums sums = {0};
+    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        solver->kernels->residual(&sums, slot->r, slot->x, slot->q, slot->g,
+                                  slot->hidden + solver->runs[i].first, slot->hidden_count[i],
+                                  alpha, beta, solver->runs[i].k);
+    }
+    return sums;
+}
+
+/* The exact relative residual: one more step, not accelerated, into slot->next. */
+static double exact_residual(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size;
+    float *t = slot->next_u; /* free here */
+    for (size_t i = 0; i < n; ++i) t[i] = slot->x[i] + slot->r[i];
+    mb_slot_prox(solver, slot, slot->next, NULL, NULL, t, slot->alpha, solver->spectrum.curvature,
+                 false);
+    return relative_distance(solver, slot, slot->next);
+}
+
+static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
+    double tolerance = solver->settings.tolerance, mu = solver->spectrum.modulus;
+    if (solver->settings.stop == MB_STOP_CERTIFICATE) {
+        if (!(sqrt(sums->plain) / (slot->alpha * mu) <= tolerance) || !(mu > 0)) return false;
+        mb_certify(solver, slot);
+        if (!(slot->result.certificate <= tolerance)) return false;
+        slot->result.residual = exact_residual(solver, slot);
+        return true;
+    }
+    if (!(sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
+    slot->result.residual = exact_residual(solver, slot);
+    return slot->result.residual <= tolerance;
+}
+
+/* Squared residual per entry below which the rounding of the prox decides what grows. */
+#define NOISE 1e-10
+
+/* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
+ * true: x is already the next point. Halves a step size under which a plain step did not do what it must
+ * while alpha <= 2/L: the forward part does not expand, and the prox of alpha f_c contracts by
+ * 1 / (1 + alpha (2 - c)), because f_c is (2 - c)-strongly convex on the simplex.            */
+static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
+    size_t n = solver->model->size;
+    if (slot->accelerated && !(sums->weighted <= KEEP * slot->weighted)) {
+        --slot->result.accelerated;
+        ++slot->result.rejected_residual;
+        memcpy(slot->x, slot->safe, n * sizeof(float));
+        mb_anderson_reset(slot);
+        return true;
+    }
+    bool audible = sums->plain > NOISE * (double)n;
+    double shrink = 1 / (1 + slot->alpha * (2 - solver->spectrum.curvature));
+    if (!slot->accelerated && audible && sums->plain > 1.01 * shrink * shrink * slot->plain) {
+        slot->alpha /= 2;
+        ++slot->reductions;
+        float alpha = (float)slot->alpha;
+        float beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+        for (size_t i = 0; i < n; ++i) slot->x[i] = beta * slot->q[i] + alpha * slot->g[i];
+        mb_anderson_reset(slot);
+        return true;
+    }
+    return false;
+}
+
+static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot) {
+    double began = mb_clock();
+    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, slot->alpha,
+                 solver->spectrum.curvature, true);
+    ++slot->result.iterations;
+    worker->ms_prox += mb_clock() - began;
+}
+
+static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker, mb_slot *slot,
+                                          bool *done) {
+    const mb_solver *solver = task->solver;
+    mb_outcome outcome = MB_CONVERGED;
+    double began = mb_clock();
+    ++slot->result.applications;
+    mb_residual_sums sums = measure(solver, slot);
+    if (!isfinite(sums.plain) || !isfinite(sums.weighted)) {
+        finish(task, slot, MB_DIVERGED);
+        *done = true;
+        return MB_OK;
+    }
+    if (converged(solver, slot, &sums) || must_end(solver, slot, &outcome)) {
+        if (outcome != MB_CONVERGED) slot->result.residual = exact_residual(solver, slot);
+        finish(task, slot, outcome);
+        *done = true;
+        worker->ms_acceleration += mb_clock() - began;
+        return MB_OK;
+    }
+    if (!safeguard(solver, slot, &sums)) {
+        slot->weighted = sums.weighted;
+        slot->plain = sums.plain;
+        mb_anderson_step(solver, slot);
+    } else {
+        slot->plain = INFINITY; /* the next point does not come from this one */
+    }
+    worker->ms_acceleration += mb_clock() - began;
+    prox_step(solver, worker, slot);
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------- the others -- */
+
+/* next, next_u <- the method's update of q, u */
+static void peer_update(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size;
+    float alpha = (float)slot->alpha, *x = slot->x;
+    switch (solver->settings.method) {
+    case MB_BAQUE: /* softmax((1-alpha) log q + alpha g) */
+        for (size_t i = 0; i < n; ++i) x[i] = (1 - alpha) * slot->u[i] + alpha * slot->g[i];
+        mb_slot_prox(solver, slot, slot->next, slot->next_u, NULL, x, 1, 1, false);
+        return;
+    case MB_FRANK_WOLFE: /* (1-alpha) q + alpha softmax(g / lambda) */
+        for (size_t i = 0; i < n; ++i) x[i] = slot->g[i] / (float)solver->settings.lambda;
+        mb_slot_prox(solver, slot, slot->next, NULL, NULL, x, 1, 1, false);
+        for (size_t i = 0; i < n; ++i) {
+            slot->next[i] = (1 - alpha) * slot->q[i] + alpha * slot->next[i];
+            slot->next_u[i] = logf(fmaxf(slot->next[i], 1e-38f));
+        }
+        return;
+    default: /* Kraehenbuehl: softmax(g) */
+        mb_slot_prox(solver, slot, slot->next, slot->next_u, NULL, slot->g, 1, 1, false);
+    }
+}
+
+static bool finite_logits(const mb_solver *solver, const mb_slot *slot) {
+    return isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size));
+}
+
+static bool peer_converged(const mb_solver *solver, mb_slot *slot) {
+    if (solver->settings.stop == MB_STOP_RESIDUAL) {
+        return slot->result.residual <= solver->settings.tolerance;
+    }
+    mb_certify(solver, slot);
+    return slot->result.certificate <= solver->settings.tolerance;
+}
+
+static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
+    const mb_solver *solver = task->solver;
+    mb_outcome outcome = MB_CONVERGED;
+    ++slot->result.applications;
+    if (!finite_logits(solver, slot)) {
+        finish(task, slot, MB_DIVERGED);
+        *done = true;
+        return MB_OK;
+    }
+    double began = mb_clock();
+    peer_update(solver, slot);
+    worker->ms_prox += mb_clock() - began;
+    slot->result.residual = relative_distance(solver, slot, slot->next);
+    if (peer_converged(solver, slot) || must_end(solver, slot, &outcome)) {
+        finish(task, slot, outcome);
+        *done = true;
+        return MB_OK;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < solver->run_count; ++i) { /* observed rows stay as they are */
+        for (size_t row = 0; row < slot->hidden_count[i]; ++row) {
+            size_t from = slot->hidden[at + row], bytes = solver->runs[i].k * sizeof(float);
+            memcpy(slot->q + from, slot->next + from, bytes);
+            memcpy(slot->u + from, slot->next_u + from, bytes);
+        }
+        at += solver->runs[i].count;
+    }
+    ++slot->result.iterations;
+    return MB_OK;
+}
+
+static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
+    const solve_call *call = task->call;
+    MB_TRY(call->advance(task, worker, slot, done));
+    if (*done) {
+        worker->iterations += slot->result.iterations;
+        worker->reductions += slot->reductions;
+        worker->converged += slot->result.outcome == MB_CONVERGED;
+    }
+    return MB_OK;
+}
+
+/* ---------------------------------------------------------------------- the call -- */
+
+static mb_status start_check(const mb_model *model, size_t batch, const float *start) {
+    if (start == NULL) return MB_OK;
+    MB_TRY(mb_finite_check("start", batch, model->size, start));
+    for (size_t n = 0; n < batch; ++n) {
+        for (size_t v = 0; v < model->variables; ++v) {
+            const float *row = start + n * model->size + model->variable_offset[v];
+            double sum = 0;
+            bool negative = false;
+            for (uint32_t i = 0; i < model->variable_k[v]; ++i) {
+                sum += row[i];
+                negative |= row[i] < 0;
+            }
+            if (negative || !(fabs(sum - 1) <= 1e-3)) {
+                return mb_fail(MB_EINVAL, "start: sample %zu, variable %zu is not a distribution",
+                               n, v);
+            }
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                          const float *start, float *q, float *logits, mb_result *results,
+                          mb_report *report) {
+    if (solver == NULL || (q == NULL && batch > 0)) {
+        return mb_fail(MB_EINVAL, "mb_solver_solve: %s is NULL", solver ? "q" : "solver");
+    }
+    double began = mb_clock();
+    MB_TRY(mb_batch_check("mb_solver_solve", solver->model, batch));
+    MB_TRY(mb_observed_check(solver->model, batch, observed));
+    MB_TRY(start_check(solver->model, batch, start));
+    MB_TRY(mb_call_begin(solver));
+    solve_call call = {observed, start, q, logits, results,
+                       solver->settings.method == MB_FORWARD_BACKWARD ? advance_forward_backward
+                                                                      : advance_peer};
+    mb_task task = {.solver = solver, .load = load, .advance = advance, .batch = batch,
+                    .bias = true, .call = &call};
+    MB_TRY(mb_task_run(&task));
+    mb_call_end(solver, began, report);
+    return MB_OK;
+}

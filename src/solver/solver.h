@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The solver's private parts. Samples are divided among the workers; each worker has a few
+ * slots, and keeps every slot busy with one sample until that sample is done. All slots of
+ * a worker share one application of Phi per round.
+ *
+ * Legend (paper section 3.4, with the curvature split c of the free energy)
+ *   q   marginals of one sample; observed variables are one-hot and stay so
+ *   u   log q                         (kept apart: q may underflow, u does not)
+ *   g   Phi q + b, the logits
+ *   x   what q is the prox of:        beta q + alpha u = x + lambda
+ *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha
+ *   r   T - x: zero at the fixed point. Centred, -r/alpha is the gradient of the free
+ *       energy, so that ||r|| / (alpha mu) bounds the distance to the solution.
+ */
+#ifndef MB_SOLVER_SOLVER_H
+#define MB_SOLVER_SOLVER_H
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/pool.h"
+#include "kernels/kernels.h"
+#include "operator/phi.h"
+#include "operator/spectrum.h"
+
+#define MB_WINDOW_MAX 10
+#define MB_LANES_MAX 32 /* samples a worker has in hand at once */
+
+/* Variables of one cardinality that follow each other in a sample. */
+typedef struct mb_run {
+    size_t first, count; /* variables */
+    uint32_t k;
+} mb_run;
+
+typedef struct mb_slot {
+    size_t sample;
+    bool busy;
+    const float *in; /* what Phi is applied to next ... */
+    float *out;      /* ... and where the result goes   */
+    /* hidden variables: where they start, run by run */
+    uint32_t *hidden;     /* [variables]                             */
+    size_t *hidden_count; /* [runs]                                  */
+    /* tensors of one sample */
+    float *q, *u, *g, *x, *r, *next, *next_u;
+    float *lambda, *next_lambda;    /* [variables]                   */
+    float *safe, *last_r;           /* T and r of the last iteration */
+    float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX];
+    size_t columns, newest; /* of the history                        */
+    bool accelerated;       /* the last step was Anderson's          */
+    double alpha;           /* this sample's step                    */
+    double weighted, plain; /* squared norms of last_r               */
+    uint32_t reductions;
+    mb_result result;
+    /* adjoint: see the names in adjoint.c */
+    int phase;
+    const float *d;   /* dloss */
+    float *w_buffer;
+    double rho, rho_first;
+    mb_adjoint_result adjoint;
+} mb_slot;
+
+typedef struct mb_worker {
+    mb_phi *phi;
+    mb_slot *slots; /* [lanes] */
+    mb_gradient gradient;
+    mb_arena arena;
+    double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
+    uint64_t applications, iterations;
+    uint32_t converged, reductions;
+    char red_zone[64]; /* keeps two workers' counters on different cache lines */
+} mb_worker;
+
+struct mb_solver {
+    const mb_model *model;
+    const mb_kernels *kernels;
+    mb_solver_settings settings;
+    mb_pool *pool;
+    size_t lanes, workers;
+    mb_worker *worker;
+    mb_run *runs;
+    size_t run_count;
+    float *start_q, *start_u; /* softmax(b) and its log  */
+    mb_lanczos lanczos;
+    mb_spectrum spectrum;
+    uint64_t version; /* of the model that all this belongs to */
+    atomic_bool interrupted;
+    double deadline;
+};
+
+/* ------------------------------------------------------------------- driver -- */
+
+/* One kind of work on samples. `load` prepares a slot; `advance` is called when slot->out
+ * holds Phi slot->in, and says whether the sample is done. With `together` set, slots are
+ * loaded only when all are free, and `group` is called when all have ended.               */
+typedef struct mb_task {
+    mb_solver *solver;
+    mb_status (*load)(const struct mb_task *task, mb_worker *worker, mb_slot *slot);
+    mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
+    mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
+    size_t batch;
+    bool bias;     /* out = Phi in + b */
+    bool together;
+    const void *call; /* the caller's arguments */
+} mb_task;
+
+mb_status mb_task_run(mb_task *task);
+
+/* Brings everything derived from the model's parameters up to date. */
+mb_status mb_solver_refresh(mb_solver *solver);
+
+/* Milliseconds of a steady clock. */
+double mb_clock(void);
+
+/* Whether the call should end now: interrupted, or out of time. */
+bool mb_solver_stopping(const mb_solver *solver);
+
+/* Lists the hidden variables of a sample, and writes one-hot rows for the others. */
+void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed, float *q);
+
+mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
+mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
+mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
+
+/* Starts a call: checks the solver, clears the clocks, sets the deadline. */
+mb_status mb_call_begin(mb_solver *solver);
+/* Fills the report with what the workers counted. */
+void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+
+/* ----------------------------------------------------------------- anderson -- */
+
+void mb_anderson_reset(mb_slot *slot);
+/* Replaces x by the next iterate: Anderson's when there is one, else T. */
+void mb_anderson_step(const mb_solver *solver, mb_slot *slot);
+
+/* -------------------------------------------------------------- certificate -- */
+
+/* Fills certificate, gap and free energy of slot->result from q, u and g. */
+void mb_certify(const mb_solver *solver, mb_slot *slot);
+
+/* prox over the hidden variables of a slot. */
+void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
+                  const float *x, double alpha, double c, bool warm);
+
+#endif

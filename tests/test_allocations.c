@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory: every allocation of the library may fail, and then the call fails cleanly; solving
+ * and differentiating allocate nothing. This program is linked with malloc and its kin wrapped,
+ * so that it sees what the library itself asks for, whichever way.
+ */
+#include "dense.h"
+
+#include "base/memory.h"
+
+static long allocations;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *block, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+int __real_posix_memalign(void **block, size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *block, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_posix_memalign(void **block, size_t alignment, size_t size);
+
+void *__wrap_malloc(size_t size) {
+    return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_malloc(size);
+}
+void *__wrap_calloc(size_t count, size_t size) {
+    return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_calloc(count, size);
+}
+void *__wrap_realloc(void *block, size_t size) {
+    return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_realloc(block, size);
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+    return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_aligned_alloc(alignment, size);
+}
+int __wrap_posix_memalign(void **block, size_t alignment, size_t size) {
+    return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_posix_memalign(block, alignment, size);
+}
+
+/* Model and solver are created again and again, failing one allocation later each time. */
+static void test_every_allocation_fails(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_random_seed(&r, 1);
+    random_spec_make(&spec, &r, 2, MB_SAME, true, 0.01);
+    bool complete = false;
+    long failures = 0;
+    for (long n = 1; !complete; ++n) {
+        mb_model *model = (mb_model *)(uintptr_t)1;
+        mb_solver *solver = (mb_solver *)(uintptr_t)1;
+        mb_memory_fail_at(n);
+        mb_status status = mb_model_create(&model, &spec.desc);
+        if (status == MB_OK) {
+            status = mb_solver_create(&solver, model, NULL);
+            if (status == MB_OK) complete = true;
+            else assert_null(solver);
+        } else {
+            assert_null(model);
+        }
+        mb_memory_fail_at(0);
+        if (status != MB_OK) {
+            assert_int_equal(status, MB_ENOMEM);
+            assert_non_null(strstr(mb_error(), "out of memory"));
+            ++failures;
+        } else {
+            mb_solver_destroy(solver);
+        }
+        mb_model_destroy(model);
+    }
+    print_message("%ld allocation points\n", failures);
+    assert_true(failures > 40);
+}
+
+static void test_solve_allocates_nothing(void **state) {
+    (void)state;
+    for (int method = 0; method < 4; ++method) {
+        for (int adjoint = 0; adjoint < 2; ++adjoint) {
+            random_spec spec;
+            mb_random r;
+            mb_model *model;
+            mb_solver *solver;
+            mb_solver_settings s;
+            enum { B = 70 };
+            static mb_result results[B];
+            mb_random_seed(&r, 2);
+            random_spec_make(&spec, &r, 2, MB_FULL, true, 0.01);
+            assert_ok(mb_model_create(&model, &spec.desc));
+            random_parameters(model, &r, 0.4, 1);
+            mb_solver_settings_default(&s);
+            s.method = method, s.adjoint_method = adjoint, s.threads = 2, s.tolerance = 1e-5;
+            assert_ok(mb_solver_create(&solver, model, &s));
+            size_t n = mb_model_size(model), count;
+            float *parameters = mb_model_parameters(model, &count);
+            float *q = malloc(B * n * sizeof(float)), *d = malloc(B * n * sizeof(float)), *gradient = calloc(count, sizeof(float));
+            for (size_t i = 0; i < B * n; ++i) d[i] = (float)mb_random_normal(&r);
+            long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+            assert_true(before > 10); /* the counter counts */
+            for (int round = 0; round < 2; ++round) {
+                assert_ok(mb_solver_solve(solver, B, NULL, NULL, q, NULL, results, NULL));
+                assert_ok(mb_solver_adjoint(solver, B, NULL, q, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
+                /* a step of learning: new parameters, new normalisation, new spectrum */
+                for (size_t i = 0; i < count; ++i) parameters[i] -= 1e-6f * gradient[i];
+                assert_ok(mb_model_update(model));
+            }
+            assert_int_equal(__atomic_load_n(&allocations, __ATOMIC_RELAXED), before);
+            free(q), free(d), free(gradient);
+            mb_solver_destroy(solver);
+            mb_model_destroy(model);
+        }
+    }
+}
+
+/* The whole process's peak does not move between ten iterations and ten thousand. */
+static long peak_kilobytes(void) {
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    long value = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "VmHWM: %ld", &value) == 1) break;
+    }
+    if (file) fclose(file);
+    return value;
+}
+
+static void test_memory_by_iterations(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model;
+    mb_random_seed(&r, 3);
+    random_spec_make(&spec, &r, 1, MB_SAME, false, -0.9);
+    assert_ok(mb_model_create(&model, &spec.desc));
+    random_parameters(model, &r, 0.6, 1);
+    float *q = malloc(mb_model_size(model) * sizeof(float));
+    long peak[2];
+    for (int round = 0; round < 2; ++round) {
+        mb_solver_settings s;
+        mb_solver *solver;
+        mb_result result;
+        mb_solver_settings_default(&s);
+        s.method = MB_BAQUE, s.alpha = 1e-4, s.tolerance = 1e-30, s.threads = 1;
+        s.max_iterations = round ? 10000 : 10;
+        assert_ok(mb_solver_create(&solver, model, &s));
+        assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+        assert_int_equal(result.iterations, s.max_iterations);
+        mb_solver_destroy(solver);
+        peak[round] = peak_kilobytes();
+    }
+    if (peak[0] > 0) assert_below((double)(peak[1] - peak[0]), 1024);
+    free(q);
+    mb_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_solve_allocates_nothing),
+        cmocka_unit_test(test_memory_by_iterations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Phi against a matrix written out from A in double: values, symmetry, hollowness, the
+ * monotonicity I - Phi >= m I, the spectrum's ends, gradients by central differences.
+ */
+#include "dense.h"
+
+#define SPECS 48
+
+static mb_solver *solver_of(mb_model *model) {
+    mb_solver_settings settings;
+    mb_solver *solver;
+    mb_solver_settings_default(&settings);
+    settings.threads = 2;
+    assert_ok(mb_solver_create(&solver, model, &settings));
+    return solver;
+}
+
+static void spec_of_case(random_spec *spec, mb_random *r, int c) {
+    static const double ms[] = {0.01, -0.9, 0.5};
+    mb_random_seed(r, (uint64_t)c + 1000);
+    random_spec_make(spec, r, 1 + (uint32_t)c % 4, c / 4 % 2 ? MB_FULL : MB_SAME, c / 8 % 2, ms[c % 3]);
+}
+
+/* Phi column by column through the library. */
+static float *library_matrix(mb_solver *solver, size_t n) {
+    float *unit = calloc(n * n, sizeof(float)), *out = calloc(n * n, sizeof(float));
+    for (size_t i = 0; i < n; ++i) unit[i * n + i] = 1;
+    assert_ok(mb_solver_apply(solver, n, unit, out));
+    free(unit);
+    return out;
+}
+
+/* Eigenvalues, ascending, of P M P restricted to the zero-sum directions: the k - 1 dimensions
+ * per variable get M, the constant directions are pushed to `outside`.                       */
+static void zero_sum_spectrum(const dense *d, const double *M, double outside, double *values) {
+    size_t n = d->n;
+    double *P = malloc(n * n * sizeof(double)), *T = calloc(n * n, sizeof(double)), *E = calloc(n * n, sizeof(double));
+    for (size_t i = 0; i < n; ++i)
+        for (size_t j = 0; j < n; ++j) P[i * n + j] = (i == j) - (d->var[i] == d->var[j] ? 1.0 / d->k[d->var[i]] : 0);
+    for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n; ++k)
+            for (size_t j = 0; j < n; ++j) T[i * n + j] += P[i * n + k] * M[k * n + j];
+    for (size_t i = 0; i < n; ++i)
+        for (size_t k = 0; k < n; ++k)
+            for (size_t j = 0; j < n; ++j) E[i * n + j] += T[i * n + k] * P[k * n + j];
+    for (size_t i = 0; i < n; ++i)
+        for (size_t j = 0; j < n; ++j) E[i * n + j] += outside * ((i == j) - P[i * n + j]);
+    assert_int_equal(LAPACKE_dsyev(LAPACK_ROW_MAJOR, 'N', 'U', (int)n, E, (int)n, values), 0);
+    free(P), free(T), free(E);
+}
+
+static void test_matrix(void **state) {
+    (void)state;
+    for (int c = 0; c < SPECS; ++c) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        spec_of_case(&spec, &r, c);
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, 0.4, 1);
+        mb_solver *solver = solver_of(model);
+        dense d = dense_of(model);
+        assert_int_equal(d.n, mb_model_size(model));
+        assert_int_equal(d.variables, mb_model_variables(model));
+        float *M = library_matrix(solver, d.n);
+        double error = 0, asymmetry = 0, largest = 0;
+        for (size_t i = 0; i < d.n; ++i)
+            for (size_t j = 0; j < d.n; ++j) {
+                double x = M[i * d.n + j];
+                if (d.var[i] == d.var[j]) {
+                    /* hollow: what cancels is G x - (A'A x)_v, so it is zero to rounding in the
+                     * product, and exactly zero in the matrix that the solution is defined by */
+                    assert_below(fabs(x), 2e-6);
+                    assert_true(d.phi[i * d.n + j] == 0);
+                }
+                error = fmax(error, fabs(x - d.phi[j * d.n + i]));
+                asymmetry = fmax(asymmetry, fabs(x - M[j * d.n + i]));
+                largest = fmax(largest, fabs(x));
+            }
+        if (!(error <= 3e-6) || !(asymmetry <= 1e-6) || !(largest > 0.01)) {
+            print_error("case %d (seed %d): error %g, asymmetry %g, largest %g\n", c, c + 1000, error, asymmetry, largest);
+            fail();
+        }
+        /* monotone: the largest eigenvalue on the zero-sum directions is at most 1 - m */
+        double *values = malloc(d.n * sizeof(double));
+        zero_sum_spectrum(&d, d.phi, -1e3, values);
+        assert_below(values[d.n - 1], 1 - spec.desc.m + 1e-9);
+        double top = values[d.n - 1];
+        zero_sum_spectrum(&d, d.phi, 1e3, values);
+        double bottom = values[0];
+        mb_spectrum s;
+        assert_ok(mb_solver_spectrum(solver, &s));
+        assert_below(fabs(s.lambda_max - top), 0.05 * fabs(top) + 1e-3);
+        assert_below(fabs(s.lambda_min - bottom), 0.02 * fabs(bottom) + 1e-3);
+        assert_below(top, s.bound_max);
+        assert_below(s.curvature - bottom, s.lipschitz * (1 + 1e-5));
+        assert_below(s.alpha * (s.curvature - bottom), 2);
+        free(values), free(M), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
+/* The gradient of w'(Phi v + b) by every parameter, against central differences of the dense
+ * version in double. At these weights most clamps are active; that is counted.               */
+static void test_gradient(void **state) {
+    (void)state;
+    size_t clamped = 0, free_variables = 0;
+    for (int c = 0; c < 16; ++c) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        spec_of_case(&spec, &r, 5 * c + 100);
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, c % 2 ? 0.25 : 0.5, 1);
+        for (size_t t = 0; t < 3; ++t) {
+            mb_tier_info info;
+            assert_ok(mb_model_tier(model, t, &info));
+            clamped += info.clamped, free_variables += info.variables - info.clamped;
+        }
+        mb_solver *solver = solver_of(model);
+        size_t n = mb_model_size(model), count, batch = 3;
+        double *params = dense_params(model, &count);
+        float *w = malloc(batch * n * sizeof(float)), *v = malloc(batch * n * sizeof(float));
+        float *gradient = calloc(count, sizeof(float));
+        for (size_t i = 0; i < batch * n; ++i) w[i] = (float)mb_random_normal(&r), v[i] = (float)mb_random_normal(&r);
+        assert_ok(mb_solver_apply_gradient(solver, batch, w, v, gradient));
+        double norm = 0, error = 0;
+        for (size_t trial = 0; trial < 60; ++trial) {
+            size_t i = trial < 50 ? mb_random_below(&r, count) : count - 1 - trial % 10;
+            double value[2], h = 1e-5, keep = params[i];
+            for (int side = 0; side < 2; ++side) {
+                params[i] = keep + (side ? h : -h);
+                dense d = dense_build(&spec.desc, params);
+                value[side] = 0;
+                for (size_t s = 0; s < batch; ++s) {
+                    double *x = malloc(n * sizeof(double)), *y = malloc(n * sizeof(double));
+                    for (size_t j = 0; j < n; ++j) x[j] = v[s * n + j];
+                    dense_apply(&d, x, y);
+                    for (size_t j = 0; j < n; ++j) value[side] += w[s * n + j] * (y[j] + d.b[j]);
+                    free(x), free(y);
+                }
+                dense_free(&d);
+            }
+            params[i] = keep;
+            double difference = (value[1] - value[0]) / (2 * h);
+            norm += difference * difference;
+            error += pow(difference - gradient[i], 2);
+        }
+        if (!(sqrt(error / norm) <= 1e-4)) {
+            print_error("case %d: relative error %g\n", c, sqrt(error / norm));
+            fail();
+        }
+        free(params), free(w), free(v), free(gradient);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+    assert_true(clamped > 100 && free_variables > 100);
+}
+
+/* Phi v is linear and symmetric: w'(Phi v) = v'(Phi w), and its gradient by v is Phi w. */
+static void test_input_gradient(void **state) {
+    (void)state;
+    for (int c = 0; c < 12; ++c) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        spec_of_case(&spec, &r, 7 * c + 300);
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, 0.4, 1);
+        mb_solver *solver = solver_of(model);
+        dense d = dense_of(model);
+        size_t n = d.n;
+        float *w = malloc(n * sizeof(float)), *out = malloc(n * sizeof(float));
+        double *x = malloc(n * sizeof(double)), *y = malloc(n * sizeof(double)), norm = 0, error = 0;
+        for (size_t i = 0; i < n; ++i) w[i] = (float)mb_random_normal(&r), x[i] = mb_random_normal(&r);
+        assert_ok(mb_solver_apply(solver, 1, w, out));
+        for (size_t i = 0; i < n; ++i) { /* d/dx_i of w'Phi x by central differences */
+            double value[2], h = 1e-4;
+            for (int side = 0; side < 2; ++side) {
+                x[i] += side ? 2 * h : -h;
+                dense_apply(&d, x, y);
+                value[side] = 0;
+                for (size_t j = 0; j < n; ++j) value[side] += w[j] * y[j];
+            }
+            x[i] -= h;
+            double difference = (value[1] - value[0]) / (2 * h);
+            norm += difference * difference, error += pow(difference - out[i], 2);
+        }
+        assert_below(sqrt(error / norm), 1e-4);
+        free(w), free(out), free(x), free(y), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
+static void test_paper_parameters(void **state) {
+    (void)state;
+    mb_model *model;
+    size_t count;
+    assert_ok(mb_model_load_spec(&model, MB_SOURCE_DIR "/models/mnist-paper.ini"));
+    mb_model_parameters(model, &count);
+    assert_int_equal(count, 192750);
+    /* and without A_44, the last block, the number that the paper reports */
+    mb_model_desc desc = *mb_model_describe(model);
+    mb_model *less;
+    const mb_block_desc *last = &desc.blocks[desc.block_count - 1];
+    assert_true(last->row == 3 && last->column == 3 && last->kind == MB_DENSE);
+    --desc.block_count;
+    assert_ok(mb_model_create(&less, &desc));
+    mb_model_parameters(less, &count);
+    assert_int_equal(count, 192650);
+    mb_model_destroy(less);
+    mb_model_destroy(model);
+}
+
+/* Every kernel set gives the same Phi. */
+static void test_kernel_sets(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model;
+    spec_of_case(&spec, &r, 3);
+    assert_ok(mb_model_create(&model, &spec.desc));
+    random_parameters(model, &r, 0.4, 1);
+    size_t n = mb_model_size(model);
+    float *v = malloc(n * sizeof(float)), *first = malloc(n * sizeof(float)), *out = malloc(n * sizeof(float));
+    for (size_t i = 0; i < n; ++i) v[i] = (float)mb_random_normal(&r);
+    int tried = 0;
+    for (int set = 1; mb_kernel_names()[set]; ++set) {
+        mb_solver_settings settings;
+        mb_solver *solver;
+        mb_solver_settings_default(&settings);
+        settings.kernels = set;
+        mb_status status = mb_solver_create(&solver, model, &settings);
+        if (status == MB_ENOTSUP) continue;
+        assert_int_equal(status, MB_OK);
+        assert_ok(mb_solver_apply(solver, 1, v, set == 1 ? first : out));
+        for (size_t i = 0; set > 1 && i < n; ++i) assert_below(fabs(out[i] - first[i]), 3e-6);
+        mb_solver_destroy(solver);
+        ++tried;
+    }
+    assert_true(tried >= 1);
+    free(v), free(first), free(out);
+    mb_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_matrix),         cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_input_gradient), cmocka_unit_test(test_paper_parameters),
+        cmocka_unit_test(test_kernel_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Inference against the dense double version: the fixed point itself, its uniqueness, the
+ * certificate, the free energy, the peers' updates, stopping, masks, starts and limits.
+ */
+#include "dense.h"
+
+static mb_solver_settings settings_of(int method, double tolerance) {
+    mb_solver_settings s;
+    mb_solver_settings_default(&s);
+    s.method = method;
+    s.tolerance = tolerance;
+    s.max_iterations = 5000;
+    s.threads = 2;
+    return s;
+}
+
+static mb_solver *solver_with(mb_model *model, mb_solver_settings s) {
+    mb_solver *solver;
+    assert_ok(mb_solver_create(&solver, model, &s));
+    return solver;
+}
+
+static mb_model *random_model(random_spec *spec, mb_random *r, uint64_t seed, double m) {
+    mb_model *model;
+    mb_random_seed(r, seed);
+    random_spec_make(spec, r, 1 + (uint32_t)seed % 4, seed / 4 % 2 ? MB_FULL : MB_SAME, seed / 8 % 2, m);
+    assert_ok(mb_model_create(&model, &spec->desc));
+    random_parameters(model, r, 0.6, 2);
+    return model;
+}
+
+/* About half of the variables observed, differently for each sample. */
+static int32_t *random_observed(const dense *d, mb_random *r, size_t batch, double share) {
+    int32_t *observed = malloc(batch * d->variables * sizeof *observed);
+    for (size_t i = 0; i < batch * d->variables; ++i) {
+        observed[i] = mb_random_uniform(r) < share ? (int32_t)mb_random_below(r, (uint64_t)d->k[i % d->variables]) : MB_HIDDEN;
+    }
+    return observed;
+}
+
+static void random_start(const dense *d, mb_random *r, float *q) {
+    for (size_t v = 0; v < d->variables; ++v) {
+        double sum = 0, e[16];
+        for (int i = 0; i < d->k[v]; ++i) sum += e[i] = exp(4 * mb_random_normal(r));
+        for (int i = 0; i < d->k[v]; ++i) q[d->first[v] + i] = (float)(e[i] / sum);
+    }
+}
+
+static double distance(const float *a, const float *b, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(sum);
+}
+
+static const double budgets[] = {0.5, 0.01, -0.5, -0.95};
+
+/* The certificate bounds the distance to the double solution at every tolerance and for every
+ * method, converged or not; the reported numbers are recomputed from q.                      */
+static void test_certificate(void **state) {
+    (void)state;
+    size_t cases = 0;
+    double tightest = 0;
+    for (uint64_t seed = 1; seed <= 40; ++seed) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model = random_model(&spec, &r, seed, budgets[seed % 4]);
+        dense d = dense_of(model);
+        enum { B = 6 };
+        int32_t *observed = random_observed(&d, &r, B, 0.4);
+        double *truth = malloc(B * d.n * sizeof(double));
+        float *q = malloc(B * d.n * sizeof(float)), *logits = malloc(B * d.n * sizeof(float));
+        mb_result results[B];
+        for (size_t s = 0; s < B; ++s) assert_below(dense_solve(&d, observed + s * d.variables, truth + s * d.n), 1e-12);
+        for (int method = 0; method < 4; ++method) {
+            static const double tolerances[] = {1e-1, 1e-2, 1e-4, 1e-7};
+            for (int t = 0; t < 4; ++t) {
+                mb_solver_settings s = settings_of(method, tolerances[t]);
+                s.max_iterations = 60;
+                mb_solver *solver = solver_with(model, s);
+                assert_ok(mb_solver_solve(solver, B, observed, NULL, q, logits, results, NULL));
+                for (size_t i = 0; i < B; ++i) {
+                    double error = 0, F = 0, *dq = malloc(d.n * sizeof(double)), *g = malloc(d.n * sizeof(double));
+                    for (size_t j = 0; j < d.n; ++j) {
+                        error += pow(q[i * d.n + j] - truth[i * d.n + j], 2);
+                        dq[j] = q[i * d.n + j];
+                    }
+                    error = sqrt(error);
+                    if (!(error <= results[i].certificate)) {
+                        print_error("seed %d method %d tolerance %g: error %g above certificate %g\n", (int)seed, method, tolerances[t], error, results[i].certificate);
+                        fail();
+                    }
+                    tightest = fmax(tightest, error / results[i].certificate);
+                    for (size_t v = 0; v < d.variables; ++v) { /* F at the feasible point next to the float one */
+                        double sum = 0;
+                        for (int k = 0; k < d.k[v]; ++k) sum += dq[d.first[v] + k];
+                        for (int k = 0; k < d.k[v]; ++k) dq[d.first[v] + k] /= sum;
+                    }
+                    F = dense_free_energy(&d, observed + i * d.variables, dq);
+                    assert_below(fabs(F - results[i].free_energy), 1e-4 * (1 + fabs(F)));
+                    double optimum = dense_free_energy(&d, observed + i * d.variables, truth + i * d.n);
+                    assert_below(F - optimum, results[i].gap + 1e-9);
+                    dense_apply(&d, dq, g);
+                    for (size_t j = 0; j < d.n; ++j) assert_below(fabs(g[j] + d.b[j] - logits[i * d.n + j]), 2e-5);
+                    free(dq), free(g);
+                    ++cases;
+                }
+                mb_solver_destroy(solver);
+            }
+        }
+        free(observed), free(truth), free(q), free(logits), dense_free(&d);
+        mb_model_destroy(model);
+    }
+    print_message("certificate: %zu cases, error/certificate at most %.3f\n", cases, tightest);
+}
+
+/* Twenty models per budget, twenty starts each: all ends within the certificates of each other. */
+static void test_uniqueness(void **state) {
+    (void)state;
+    for (int b = 0; b < 4; ++b) {
+        for (uint64_t seed = 0; seed < 20; ++seed) {
+            random_spec spec;
+            mb_random r;
+            mb_model *model = random_model(&spec, &r, 500 + seed, budgets[b]);
+            dense d = dense_of(model);
+            mb_solver_settings settings = settings_of(MB_FORWARD_BACKWARD, 1e-3);
+            settings.stop = MB_STOP_CERTIFICATE;
+            mb_solver *solver = solver_with(model, settings);
+            enum { STARTS = 20 };
+            float *start = malloc(STARTS * d.n * sizeof(float)), *q = malloc(STARTS * d.n * sizeof(float));
+            mb_result results[STARTS];
+            mb_report report;
+            for (size_t s = 0; s < STARTS; ++s) random_start(&d, &r, start + s * d.n);
+            assert_ok(mb_solver_solve(solver, STARTS, NULL, start, q, NULL, results, &report));
+            assert_int_equal(report.converged, STARTS);
+            assert_int_equal(report.step_reductions, 0);
+            for (size_t s = 0; s < STARTS; ++s) {
+                for (size_t o = 0; o < s; ++o) {
+                    assert_below(distance(q + s * d.n, q + o * d.n, d.n), results[s].certificate + results[o].certificate);
+                }
+                assert_below(results[s].certificate, 1e-3);
+            }
+            free(start), free(q), dense_free(&d);
+            mb_solver_destroy(solver);
+            mb_model_destroy(model);
+        }
+    }
+}
+
+/* Binary variables, every ||A_v||^2 = 4 and opposite signs between neighbours' columns: the
+ * pair attracts, so both "all 0" and "all 1" are fixed points; no certificate is given.     */
+static void test_planted(void **state) {
+    (void)state;
+    uint32_t cards[] = {2, 2};
+    mb_tier_desc tier = {.name = "pair", .height = 1, .width = 1, .groups = 2, .cardinalities = cards};
+    mb_block_desc block = {0, 0, MB_DENSE, 0, 0, MB_SAME};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .monotone = false};
+    /* one row is enough: A_1 = (h, -h), A_2 = (-h, h) with 2h^2 = 4 */
+    mb_model *model;
+    assert_ok(mb_model_create(&model, &desc));
+    size_t count;
+    float *w = mb_model_weights(model, 0, &count), h = sqrtf(2);
+    w[0] = h, w[1] = -h, w[2] = -h, w[3] = h;
+    assert_ok(mb_model_update(model));
+    mb_tier_info info;
+    assert_ok(mb_model_tier(model, 0, &info));
+    assert_true(fabs(info.norm_max - 2) < 1e-6);
+    mb_solver *solver = solver_with(model, settings_of(MB_FORWARD_BACKWARD, 1e-6));
+    float start[2][4] = {{0.9f, 0.1f, 0.9f, 0.1f}, {0.1f, 0.9f, 0.1f, 0.9f}}, q[2][4];
+    mb_result results[2];
+    assert_ok(mb_solver_solve(solver, 2, NULL, &start[0][0], &q[0][0], NULL, results, NULL));
+    assert_true(distance(q[0], q[1], 4) > 1);
+    dense d = dense_of(model);
+    for (int s = 0; s < 2; ++s) { /* both are fixed points of the plain update */
+        double v[4], g[4];
+        for (int i = 0; i < 4; ++i) v[i] = q[s][i];
+        dense_apply(&d, v, g);
+        for (int i = 0; i < 4; i += 2) assert_below(fabs(1 / (1 + exp(g[i + 1] - g[i])) - v[i]), 1e-5);
+        assert_int_equal(results[s].outcome, MB_CONVERGED);
+        assert_true(isinf(results[s].certificate) && isinf(results[s].gap));
+    }
+    mb_spectrum spectrum;
+    assert_ok(mb_solver_spectrum(solver, &spectrum));
+    assert_true(spectrum.modulus < 0);
+    dense_free(&d);
+    mb_solver_destroy(solver);
+    mb_model_destroy(model);
+}
+
+/* Few binary and ternary variables: F at the solution is the lowest of 10,000 feasible points,
+ * and -F is below the true log partition function, summed by brute force.                     */
+static void test_brute_force(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+        mb_random r;
+        mb_random_seed(&r, 900 + seed);
+        uint32_t cards[12], variables = pick(&r, 6, 12);
+        for (uint32_t v = 0; v < variables; ++v) cards[v] = variables > 9 ? 2 : pick(&r, 2, 3);
+        mb_tier_desc tier = {.name = "all", .height = 1, .width = 1, .groups = variables, .cardinalities = cards};
+        mb_block_desc block = {0, 0, MB_DENSE, 0, 0, MB_SAME};
+        mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .monotone = true, .m = budgets[seed % 4], .center = seed % 2};
+        mb_model *model;
+        assert_ok(mb_model_create(&model, &desc));
+        random_parameters(model, &r, 0.5, 1);
+        dense d = dense_of(model);
+        mb_solver *solver = solver_with(model, settings_of(MB_FORWARD_BACKWARD, 1e-6));
+        int32_t observed[12];
+        for (uint32_t v = 0; v < variables; ++v) observed[v] = seed % 3 == 0 && v < 2 ? 0 : MB_HIDDEN;
+        float q[36];
+        mb_result result;
+        assert_ok(mb_solver_solve(solver, 1, observed, NULL, q, NULL, &result, NULL));
+        assert_int_equal(result.outcome, MB_CONVERGED);
+        float point[36];
+        double p[36];
+        for (int trial = 0; trial < 10000; ++trial) {
+            random_start(&d, &r, point);
+            for (size_t i = 0; i < d.n; ++i) {
+                int v = d.var[i];
+                p[i] = observed[v] >= 0 ? (int)i - d.first[v] == observed[v] : point[i];
+            }
+            assert_below(result.free_energy, dense_free_energy(&d, observed, p) + 1e-5);
+        }
+        double sum = 0;
+        size_t states = 1;
+        for (uint32_t v = 0; v < variables; ++v) states *= cards[v];
+        for (size_t s = 0; s < states; ++s) {
+            size_t rest = s;
+            double x[36] = {0}, g[36], energy = 0;
+            bool match = true;
+            for (uint32_t v = 0; v < variables; ++v) {
+                int value = (int)(rest % cards[v]);
+                rest /= cards[v];
+                x[d.first[v] + value] = 1;
+                match &= observed[v] < 0 || observed[v] == value;
+            }
+            if (!match) continue;
+            dense_apply(&d, x, g);
+            for (size_t i = 0; i < d.n; ++i) energy += 0.5 * x[i] * g[i] + d.b[i] * x[i];
+            sum += exp(energy);
+        }
+        assert_below(-result.free_energy, log(sum));
+        dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
+/* The peers end where they should: Baque at the mean-field point, Frank-Wolfe with lambda = 1 as
+ * well and with 0.7 elsewhere; Kraehenbuehl there if it converges. And without monotonicity.   */
+static void test_peers(void **state) {
+    (void)state;
+    size_t undamped = 0;
+    for (uint64_t seed = 1; seed <= 16; ++seed) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model = random_model(&spec, &r, 700 + seed, 0.01);
+        dense d = dense_of(model);
+        double *truth = malloc(d.n * sizeof(double)), *g = malloc(d.n * sizeof(double));
+        float *q = malloc(d.n * sizeof(float)), *t = malloc(d.n * sizeof(float));
+        dense_solve(&d, NULL, truth);
+        for (size_t i = 0; i < d.n; ++i) t[i] = (float)truth[i];
+        for (int method = 0; method < 4; ++method) {
+            mb_solver_settings s = settings_of(method, 1e-6);
+            mb_result result;
+            if (method == MB_BAQUE || method == MB_FRANK_WOLFE) s.alpha = 0.1;
+            s.lambda = 1;
+            mb_solver *solver = solver_with(model, s);
+            assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+            mb_solver_destroy(solver);
+            if (method == MB_KRAHENBUHL && result.outcome != MB_CONVERGED) continue;
+            undamped += method == MB_KRAHENBUHL;
+            assert_int_equal(result.outcome, MB_CONVERGED);
+            assert_below(distance(q, t, d.n), 1e-3);
+        }
+        mb_solver_settings s = settings_of(MB_FRANK_WOLFE, 1e-6);
+        mb_result result;
+        s.alpha = 0.1;
+        assert_true(s.lambda == 0.7);
+        mb_solver *solver = solver_with(model, s);
+        assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+        assert_int_equal(result.outcome, MB_CONVERGED);
+        double *v = malloc(d.n * sizeof(double));
+        for (size_t i = 0; i < d.n; ++i) v[i] = q[i];
+        dense_apply(&d, v, g);
+        for (size_t u = 0; u < d.variables; ++u) { /* q = softmax(g / 0.7), which is not mean-field */
+            double sum = 0;
+            for (int i = 0; i < d.k[u]; ++i) sum += exp((g[d.first[u] + i] + d.b[d.first[u] + i]) / 0.7);
+            for (int i = 0; i < d.k[u]; ++i) assert_below(fabs(exp((g[d.first[u] + i] + d.b[d.first[u] + i]) / 0.7) / sum - q[d.first[u] + i]), 1e-4);
+        }
+        assert_true(distance(q, t, d.n) > 1e-2);
+        assert_true(result.certificate >= distance(q, t, d.n));
+        mb_solver_destroy(solver);
+        free(truth), free(g), free(q), free(t), free(v), dense_free(&d);
+        mb_model_destroy(model);
+    }
+    print_message("undamped updates converged on %zu of 16 models\n", undamped);
+}
+
+/* With and without acceleration, and for both ways to stop, the answer is the same; each sample
+ * of a batch is solved as if it were alone; observed variables come back one-hot.               */
+static void test_batches(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model = random_model(&spec, &r, 1100 + seed, budgets[seed % 4]);
+        dense d = dense_of(model);
+        enum { B = 77 };
+        int32_t *observed = random_observed(&d, &r, B, 0.5);
+        for (size_t v = 0; v < d.variables; ++v) observed[v] = 0; /* sample 0: all observed */
+        float *q = malloc(B * d.n * sizeof(float)), *one = malloc(d.n * sizeof(float)), *plain = malloc(B * d.n * sizeof(float));
+        mb_result results[B], single;
+        mb_report fast, slow;
+        mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, 1e-3);
+        s.stop = MB_STOP_CERTIFICATE;
+        mb_solver *solver = solver_with(model, s);
+        assert_ok(mb_solver_solve(solver, B, observed, NULL, q, NULL, results, &fast));
+        assert_int_equal(fast.converged, B);
+        s.anderson = 0;
+        mb_solver *unaccelerated = solver_with(model, s);
+        assert_ok(mb_solver_solve(unaccelerated, B, observed, NULL, plain, NULL, NULL, &slow));
+        assert_int_equal(slow.converged, B);
+        assert_int_equal(fast.step_reductions + slow.step_reductions, 0);
+        assert_true(fast.iterations < slow.iterations);
+        for (size_t i = 0; i < B; ++i) {
+            assert_int_equal(results[i].outcome, MB_CONVERGED);
+            assert_below(results[i].certificate, 1e-3);
+            assert_below(distance(q + i * d.n, plain + i * d.n, d.n), 2e-3);
+            for (size_t v = 0; v < d.variables; ++v)
+                for (int j = 0; j < d.k[v]; ++j)
+                    if (observed[i * d.variables + v] >= 0) assert_true(q[i * d.n + (size_t)(d.first[v] + j)] == (observed[i * d.variables + v] == j));
+            if (i % 19 == 0) {
+                assert_ok(mb_solver_solve(solver, 1, observed + i * d.variables, NULL, one, NULL, &single, NULL));
+                assert_int_equal(single.iterations, results[i].iterations);
+                assert_below(distance(one, q + i * d.n, d.n), 1e-5);
+            }
+        }
+        assert_int_equal(results[0].iterations, 0);
+        /* the same call twice gives the same bytes */
+        assert_ok(mb_solver_solve(solver, B, observed, NULL, plain, NULL, NULL, NULL));
+        assert_memory_equal(q, plain, B * d.n * sizeof(float));
+        /* from the solution, nothing is left to do */
+        assert_ok(mb_solver_solve(solver, B, observed, q, plain, NULL, results, NULL));
+        for (size_t i = 0; i < B; ++i) assert_true(results[i].iterations <= 1);
+        free(observed), free(q), free(one), free(plain), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_solver_destroy(unaccelerated);
+        mb_model_destroy(model);
+    }
+}
+
+static void test_limits(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model = random_model(&spec, &r, 1300, 0.01);
+    size_t n = mb_model_size(model);
+    float *q = malloc(n * sizeof(float));
+    mb_result result;
+    mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, 1e-12);
+    s.max_iterations = 3;
+    mb_solver *solver = solver_with(model, s);
+    assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+    assert_int_equal(result.outcome, MB_ITERATION_LIMIT);
+    assert_int_equal(result.iterations, 3);
+    assert_true(isfinite(result.certificate) && result.residual > 0);
+    assert_ok(mb_solver_solve(solver, 0, NULL, NULL, NULL, NULL, NULL, NULL));
+    mb_solver_destroy(solver);
+    s.max_iterations = 1000000000;
+    s.tolerance = 1e-30;
+    s.time_limit = 0.2;
+    solver = solver_with(model, s);
+    assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+    assert_int_equal(result.outcome, MB_INTERRUPTED);
+    mb_solver_destroy(solver);
+    free(q);
+    mb_model_destroy(model);
+}
+
+/* Twelve variables that all push each other away: undamped updates swing for ever. A step beyond
+ * 2/L that the user insists on is noticed and halved until the iteration converges.            */
+static void test_step_check(void **state) {
+    (void)state;
+    enum { V = 12 };
+    mb_tier_desc tier = {.name = "crowd", .height = 1, .width = 1, .groups = V, .cardinality = 2};
+    mb_block_desc block = {0, 0, MB_DENSE, 0, 0, MB_SAME};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .monotone = true, .m = 0.01};
+    mb_model *model;
+    size_t count;
+    float start[2 * V], q[2 * V];
+    mb_result result;
+    mb_report report;
+    assert_ok(mb_model_create(&model, &desc));
+    float *w = mb_model_weights(model, 0, &count);
+    for (int v = 0; v < V; ++v) w[2 * v] = 1, w[2 * v + 1] = -1; /* the first row of A; the rest is zero */
+    for (int v = 0; v < V; ++v) start[2 * v] = 0.9f, start[2 * v + 1] = 0.1f;
+    assert_ok(mb_model_update(model));
+    mb_solver_settings s = settings_of(MB_KRAHENBUHL, 1e-5);
+    mb_solver *solver = solver_with(model, s);
+    assert_ok(mb_solver_solve(solver, 1, NULL, start, q, NULL, &result, &report));
+    assert_int_equal(result.outcome, MB_ITERATION_LIMIT);
+    assert_true(result.residual > 0.5);
+    mb_solver_destroy(solver);
+    s.method = MB_FORWARD_BACKWARD;
+    for (int window = 0; window <= 5; window += 5) {
+        for (int forced = 0; forced < 2; ++forced) {
+            s.alpha = forced;
+            s.anderson = window;
+            solver = solver_with(model, s);
+            assert_ok(mb_solver_solve(solver, 1, NULL, start, q, NULL, &result, &report));
+            assert_int_equal(result.outcome, MB_CONVERGED);
+            for (int i = 0; i < 2 * V; ++i) assert_below(fabs(q[i] - 0.5), 1e-4);
+            if (window == 0) assert_true((report.step_reductions > 0) == forced);
+            mb_solver_destroy(solver);
+        }
+    }
+    mb_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_certificate), cmocka_unit_test(test_uniqueness),
+        cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_limits),      cmocka_unit_test(test_step_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

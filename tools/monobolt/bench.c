@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * monobolt bench: how fast the parts are, as ratios within one run.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const cli_option options[] = {
+    {"spec", "FILE", "models/mnist-paper.ini", "model for operator and solve"},
+    {"batch", "N", "128", "samples in one call"},
+    {"repeats", "N", "20", "timed rounds, after one that is not timed"},
+    {"elements", "N", "3500000", "size of the tensor for prox"},
+    {"cardinality", "K", "20", "length of its rows"},
+    {"json", NULL, NULL, "print JSON"},
+    {0}};
+
+typedef struct bench {
+    const cli_args *args;
+    int64_t batch, repeats, elements, cardinality;
+    mb_solver_settings settings;
+    json_t *json;
+} bench;
+
+/* A key of the JSON, or a line of the table. */
+static void report(bench *b, const char *key, double value, const char *unit) {
+    if (b->json) json_object_set_new(b->json, key, cli_json_number(value));
+    else printf("  %-28s %12.4g %s\n", key, value, unit);
+}
+
+static void report_timing(bench *b, const char *key, mb_timing timing) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_ms_min", key);
+    report(b, name, timing.min, "ms");
+    snprintf(name, sizeof name, "%s_ms_median", key);
+    report(b, name, timing.median, "ms");
+}
+
+static int bench_prox(bench *b) {
+    mb_prox_timing t;
+    double alpha = b->settings.alpha > 0 ? b->settings.alpha : 0.125;
+    double c = b->settings.curvature > 0 ? b->settings.curvature : 1;
+    if (mb_measure_prox(&t, (size_t)b->elements, (uint32_t)b->cardinality, alpha, c,
+                        b->settings.kernels, (size_t)b->settings.threads,
+                        (size_t)b->repeats) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    report(b, "prox.elements", (double)b->elements, "");
+    report(b, "prox.cardinality", (double)b->cardinality, "");
+    report(b, "prox.alpha", alpha, "");
+    report_timing(b, "prox.softmax", t.softmax);
+    report_timing(b, "prox.cold", t.cold);
+    report_timing(b, "prox.warm", t.warm);
+    report(b, "prox.ratio_cold", t.cold.median / t.softmax.median, "x softmax");
+    report(b, "prox.ratio_warm", t.warm.median / t.softmax.median, "x softmax");
+    return CLI_OK;
+}
+
+static int bench_operator(bench *b, mb_model *model) {
+    mb_solver *solver;
+    mb_operator_timing t;
+    if (mb_solver_create(&solver, model, &b->settings) != MB_OK) return cli_fail("%s", mb_error());
+    mb_status status = mb_measure_operator(&t, solver, (size_t)b->batch, (size_t)b->repeats);
+    mb_solver_destroy(solver);
+    if (status != MB_OK) return cli_fail("%s", mb_error());
+    double flop = 2 * t.multiply_adds * (double)b->batch;
+    report(b, "operator.batch", (double)b->batch, "");
+    report(b, "operator.multiply_adds", t.multiply_adds, "per sample");
+    report_timing(b, "operator.phi", t.apply);
+    report_timing(b, "operator.convolutions", t.convolutions);
+    report(b, "operator.gflops", 1e-6 * flop / t.apply.median, "GFLOPS");
+    report(b, "operator.ratio", t.apply.median / t.convolutions.median, "x its convolutions");
+    return CLI_OK;
+}
+
+/* A small generator, so that the tool needs nothing but the public header. */
+static double uniform(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* The first tier observed with probability 0.4, the values at random. */
+static int32_t *random_observed(const mb_model *model, size_t batch) {
+    mb_tier_info first;
+    size_t variables = mb_model_variables(model);
+    const mb_tier_desc *tier = &mb_model_describe(model)->tiers[0];
+    int32_t *observed = malloc(batch * variables * sizeof *observed);
+    uint64_t state = 1;
+    if (observed == NULL || mb_model_tier(model, 0, &first) != MB_OK) return observed;
+    for (size_t n = 0; n < batch; ++n) {
+        for (size_t v = 0; v < variables; ++v) {
+            bool seen = v < first.variables && uniform(&state) < 0.4;
+            uint32_t k = tier->cardinalities ? tier->cardinalities[v % tier->groups]
+                                             : tier->cardinality;
+            double u = uniform(&state);
+            observed[n * variables + v] = seen ? (int32_t)(u * k) : MB_HIDDEN;
+        }
+    }
+    return observed;
+}
+
+typedef struct solve_times {
+    double solve, adjoint; /* ms, median */
+    mb_report solved, differentiated;
+    double certificate; /* largest */
+} solve_times;
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int time_solve(bench *b, const mb_model *model, int64_t threads, solve_times *times) {
+    size_t batch = (size_t)b->batch, n = mb_model_size(model), repeats = (size_t)b->repeats, count;
+    mb_solver *solver = NULL;
+    mb_solver_settings settings = b->settings;
+    settings.threads = threads;
+    mb_model_parameters((mb_model *)(uintptr_t)model, &count);
+    int32_t *observed = random_observed(model, batch);
+    float *q = malloc(batch * n * sizeof *q), *logits = malloc(batch * n * sizeof *q);
+    float *dloss = malloc(batch * n * sizeof *q), *gradient = malloc(count * sizeof *q);
+    mb_result *results = malloc(batch * sizeof *results);
+    double *solve = malloc(repeats * sizeof *solve), *adjoint = malloc(repeats * sizeof *adjoint);
+    int code = CLI_OK;
+    uint64_t state = 2;
+    if (!observed || !q || !logits || !dloss || !gradient || !results || !solve || !adjoint) {
+        code = cli_fail("out of memory for a batch of %zu", batch);
+        goto done;
+    }
+    for (size_t i = 0; i < batch * n; ++i) dloss[i] = (float)(uniform(&state) - 0.5);
+    if (mb_solver_create(&solver, model, &settings) != MB_OK) {
+        code = cli_fail("%s", mb_error());
+        goto done;
+    }
+    for (size_t round = 0; round <= repeats; ++round) {
+        memset(gradient, 0, count * sizeof *gradient);
+        if (mb_solver_solve(solver, batch, observed, NULL, q, logits, results, &times->solved) !=
+                MB_OK ||
+            mb_solver_adjoint(solver, batch, observed, q, logits, MB_WRT_LOGITS, dloss, NULL,
+                              gradient, NULL, &times->differentiated) != MB_OK) {
+            code = cli_fail("%s", mb_error());
+            goto done;
+        }
+        cli_progress("%lld threads: round %zu of %zu", (long long)threads, round, repeats);
+        if (round == 0) continue;
+        solve[round - 1] = times->solved.ms_total;
+        adjoint[round - 1] = times->differentiated.ms_total;
+    }
+    qsort(solve, repeats, sizeof *solve, by_value);
+    qsort(adjoint, repeats, sizeof *adjoint, by_value);
+    times->solve = solve[repeats / 2];
+    times->adjoint = adjoint[repeats / 2];
+    times->certificate = 0;
+    for (size_t i = 0; i < batch; ++i) {
+        if (results[i].certificate > times->certificate) times->certificate = results[i].certificate;
+    }
+done:
+    cli_progress_end();
+    mb_solver_destroy(solver);
+    free(observed), free(q), free(logits), free(dloss), free(gradient), free(results);
+    free(solve), free(adjoint);
+    return code;
+}
+
+static int bench_solve(bench *b, const mb_model *model) {
+    solve_times one, all;
+    double batch = (double)b->batch;
+    int code = time_solve(b, model, 1, &one);
+    if (code == CLI_OK) code = time_solve(b, model, b->settings.threads, &all);
+    if (code != CLI_OK) return code;
+    report(b, "solve.batch", batch, "");
+    report(b, "solve.alpha", all.solved.alpha, "");
+    report(b, "solve.tolerance", b->settings.tolerance, "");
+    report(b, "solve.converged", all.solved.converged, "samples");
+    report(b, "solve.iterations", (double)all.solved.iterations / batch, "per sample");
+    report(b, "solve.applications", (double)all.solved.applications / batch, "per sample");
+    report(b, "solve.certificate_max", all.certificate, "");
+    report(b, "solve.step_reductions", all.solved.step_reductions, "");
+    report(b, "solve.ms", all.solve, "ms");
+    report(b, "solve.images_per_s", 1e3 * batch / all.solve, "samples/s");
+    report(b, "solve.operator_ms", all.solved.ms_operator, "ms, summed over threads");
+    report(b, "solve.prox_ms", all.solved.ms_prox, "ms");
+    report(b, "solve.acceleration_ms", all.solved.ms_acceleration, "ms");
+    report(b, "solve.thread_speedup", one.solve / all.solve, "x one thread");
+    report(b, "adjoint.tolerance", b->settings.adjoint_tolerance, "");
+    report(b, "adjoint.iterations", (double)all.differentiated.iterations / batch, "per sample");
+    report(b, "adjoint.converged", all.differentiated.converged, "samples");
+    report(b, "adjoint.ms", all.adjoint, "ms");
+    report(b, "adjoint.gradient_ms", all.differentiated.ms_gradient, "ms");
+    report(b, "adjoint.thread_speedup", one.adjoint / all.adjoint, "x one thread");
+    return CLI_OK;
+}
+
+static int run(const cli_args *args) {
+    const char *what = args->operands[0], *spec = cli_text(args, "spec");
+    bench b = {.args = args};
+    mb_model *model = NULL;
+    if (!cli_integer(args, "batch", 1, 65536, &b.batch) ||
+        !cli_integer(args, "repeats", 1, 1000, &b.repeats) ||
+        !cli_integer(args, "elements", 1, 1 << 30, &b.elements) ||
+        !cli_integer(args, "cardinality", 1, 1 << 20, &b.cardinality)) {
+        return CLI_USAGE;
+    }
+    bool prox = strcmp(what, "prox") == 0, operator = strcmp(what, "operator") == 0;
+    if (!prox && !operator && strcmp(what, "solve") != 0) {
+        return cli_usage("'%s' is not one of prox, operator, solve", what);
+    }
+    if (prox) mb_solver_settings_default(&b.settings);
+    else if (mb_solver_settings_load_spec(&b.settings, spec) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    if (!cli_settings(args, &b.settings)) return CLI_USAGE;
+    if (!prox && (mb_model_load_spec(&model, spec) != MB_OK ||
+                  mb_model_initialise(model, 1) != MB_OK)) {
+        mb_model_destroy(model);
+        return cli_fail("%s", mb_error());
+    }
+    if (cli_has(args, "json")) b.json = json_object();
+    else printf("%s\n", mb_build_info());
+    int code = prox ? bench_prox(&b) : operator ? bench_operator(&b, model) : bench_solve(&b, model);
+    mb_model_destroy(model);
+    if (b.json == NULL) return code;
+    if (code == CLI_OK) return cli_json(b.json);
+    json_decref(b.json);
+    return code;
+}
+
+const cli_command command_bench = {
+    .name = "bench",
+    .summary = "measure the speed of the parts",
+    .operands = "prox|operator|solve",
+    .least = 1,
+    .most = 1,
+    .about = "prox      the proximal operator against softmax on the same tensor\n"
+             "operator  Phi against the bare convolutions it consists of\n"
+             "solve     inference and its gradient on random data, with one thread and with all\n"
+             "Times are minimum and median over the repeats; compare ratios, not milliseconds.",
+    .options = options,
+    .settings = mb_solver_settings_table,
+    .run = run};
