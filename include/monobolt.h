@@ -11,10 +11,12 @@
  *
  *     mb_model *model;
  *     mb_solver *solver;
- *     if (mb_model_load_spec(&model, "models/tiny.ini") != MB_OK) { puts(mb_error()); ... }
- *     mb_model_initialise(model, 1);
- *     mb_solver_create(&solver, model, NULL);              // NULL: the default settings
- *     mb_solver_solve(solver, batch, observed, NULL, q, NULL, results, NULL);
+ *     if (mb_model_load_spec(&model, "models/tiny.ini") != MB_OK ||
+ *         mb_model_initialise(model, 1) != MB_OK ||
+ *         mb_solver_create(&solver, model, NULL) != MB_OK ||     // NULL: the default settings
+ *         mb_solver_solve(solver, batch, observed, NULL, q, NULL, results, NULL) != MB_OK) {
+ *         puts(mb_error());
+ *     }
  *     // results[i].certificate >= || q_i - the unique fixed point ||_2
  *     mb_solver_destroy(solver);
  *     mb_model_destroy(model);
@@ -106,7 +108,8 @@ typedef enum mb_padding { MB_SAME, MB_FULL } mb_padding;
  * tier i. Weights: convolution [channels of i][channels of j][kernel][kernel];
  * dense [size of row space i][size of tier j].
  *  same  the row space is the grid of tier i; kernels are cut at the border
- *  full  the row space grows until every cell of tier j has all its taps                  */
+ *  full  the row space grows until every cell of tier j has all its taps; the other blocks
+ *        of that row space then reach into the added rows as well                          */
 typedef struct mb_block_desc {
     uint32_t row, column;
     mb_block_kind kind;
@@ -149,7 +152,8 @@ MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info 
 /* All parameters in one array: the blocks' weights in the order of the description, then
  * the tiers' biases (one per cell and channel). Write to it freely, then call
  * mb_model_update, which recomputes the normalisation and must come before any solve.
- * mb_model_update fails, and names the block or tier, if a parameter is not finite.    */
+ * mb_model_update fails, and names the block or tier, if a parameter is not finite or a
+ * weight too large; solvers then refuse the model until an update succeeds.            */
 MB_API float *mb_model_parameters(mb_model *model, size_t *count);
 MB_API float *mb_model_weights(mb_model *model, size_t block, size_t *count);
 MB_API float *mb_model_bias(mb_model *model, size_t tier, size_t *count);
@@ -177,7 +181,9 @@ typedef struct mb_solver_settings {
     double lambda;              /* Frank-Wolfe's regularisation                             */
     int64_t anderson;           /* window of the acceleration; 0: none                      */
     int stop;                   /* mb_stop                                                  */
-    double tolerance;           /* on the relative residual, or on the certificate          */
+    double tolerance;           /* on the relative residual, or on the certificate. A small
+                                   alpha makes a small residual far from the solution: look
+                                   at the certificate                                       */
     int64_t max_iterations;
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
@@ -268,7 +274,8 @@ typedef struct mb_adjoint_result {
  * d loss = w' (dPhi q + db).
  *   logits   [batch][size]       from mb_solver_solve, or NULL: computed again where needed
  *   w        [batch][size]       out, or NULL: also the gradient by a per-sample bias
- *   gradient [parameters]        added to, or NULL: summed over the batch                   */
+ *   gradient [parameters]        added to, or NULL: summed over the batch
+ * A sample that diverged has w = 0 and no part in the gradient: its result says so.         */
 MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
                                    const float *q, const float *logits, mb_wrt wrt,
                                    const float *dloss, float *w, float *gradient,

@@ -207,11 +207,117 @@ static void test_batch_sum(void **state) {
     problem_free(&p);
 }
 
+/* Biases of a thousand: q is nearly one-hot, S nearly zero, and w nearly dloss. */
+static void test_saturated(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        problem p;
+        mb_random r;
+        problem_make(&p, 2300 + seed, 0.01);
+        mb_random_seed(&r, seed);
+        size_t n = p.d.n;
+        float *bias = mb_model_bias(p.model, 0, NULL);
+        for (size_t i = 0; i < n; ++i) bias[i] = (float)(1000 * mb_random_normal(&r));
+        assert_ok(mb_model_update(p.model));
+        mb_solver *solver;
+        mb_adjoint_result result;
+        float *q = malloc(n * sizeof(float)), *dloss = malloc(n * sizeof(float)), *w = malloc(n * sizeof(float));
+        double *x = malloc(n * sizeof(double)), *phi_w = malloc(n * sizeof(double)), miss = 0, norm = 0;
+        assert_ok(mb_solver_create(&solver, p.model, NULL));
+        assert_ok(mb_solver_solve(solver, 1, p.observed, NULL, q, NULL, NULL, NULL));
+        for (size_t i = 0; i < n; ++i) dloss[i] = (float)mb_random_normal(&r);
+        assert_ok(mb_solver_adjoint(solver, 1, p.observed, q, NULL, MB_WRT_LOGITS, dloss, w, NULL, &result, NULL));
+        assert_int_equal(result.outcome, MB_CONVERGED);
+        for (size_t i = 0; i < n; ++i) x[i] = w[i];
+        dense_apply(&p.d, x, phi_w); /* w - S Phi w = dloss */
+        for (size_t v = 0; v < p.d.variables; ++v) {
+            double mean = 0;
+            for (int i = p.d.first[v]; i < p.d.first[v] + p.d.k[v]; ++i) mean += q[i] * phi_w[i];
+            for (int i = p.d.first[v]; i < p.d.first[v] + p.d.k[v]; ++i) {
+                double s = p.observed[v] >= 0 ? 0 : q[i] * (phi_w[i] - mean);
+                miss += pow(w[i] - s - dloss[i], 2), norm += pow(dloss[i], 2);
+            }
+        }
+        assert_below(sqrt(miss / norm), 1e-3);
+        free(q), free(dloss), free(w), free(x), free(phi_w);
+        mb_solver_destroy(solver);
+        problem_free(&p);
+    }
+}
+
+/* A loss gradient whose product with Phi overflows: the sample says so, the others count. */
+static void test_overflow_is_diverged(void **state) {
+    (void)state;
+    problem p;
+    problem_make(&p, 2400, 0.01);
+    size_t n = p.d.n, count;
+    mb_solver *solver;
+    mb_adjoint_result results[2];
+    mb_model_parameters(p.model, &count);
+    float *q = malloc(2 * n * sizeof(float)), *dloss = malloc(2 * n * sizeof(float));
+    float *gradient = calloc(count, sizeof(float)), *w = malloc(2 * n * sizeof(float));
+    assert_ok(mb_solver_create(&solver, p.model, NULL));
+    assert_ok(mb_solver_solve(solver, 2, NULL, NULL, q, NULL, NULL, NULL));
+    for (size_t i = 0; i < 2 * n; ++i) dloss[i] = i < n ? 1 : 3e38f * (i % 2 ? 1.0f : -1.0f);
+    assert_ok(mb_solver_adjoint(solver, 2, NULL, q, NULL, MB_WRT_LOGITS, dloss, w, gradient, results, NULL));
+    assert_int_equal(results[0].outcome, MB_CONVERGED);
+    assert_int_equal(results[1].outcome, MB_DIVERGED);
+    for (size_t i = 0; i < count; ++i) assert_true(isfinite(gradient[i]));
+    for (size_t i = 0; i < n; ++i) assert_true(w[n + i] == 0);
+    free(q), free(dloss), free(gradient), free(w);
+    mb_solver_destroy(solver);
+    problem_free(&p);
+}
+
+/* The paper's MNIST model as it is initialised, random pixels, 40 % of them shown: conjugate
+ * gradients need at most 6 iterations for 1e-2, and the paper's fixed point more.            */
+static void test_paper_iterations(void **state) {
+    (void)state;
+    enum { B = 16 };
+    mb_model *model;
+    mb_solver_settings s;
+    mb_random r;
+    static mb_adjoint_result results[B];
+    uint32_t most[2] = {0};
+    assert_ok(mb_model_load_spec(&model, MB_SOURCE_DIR "/models/mnist-paper.ini"));
+    assert_ok(mb_solver_settings_load_spec(&s, MB_SOURCE_DIR "/models/mnist-paper.ini"));
+    assert_ok(mb_model_initialise(model, 1));
+    assert_true(s.adjoint_tolerance == 1e-2);
+    size_t n = mb_model_size(model), variables = mb_model_variables(model);
+    int32_t *observed = malloc(B * variables * sizeof *observed);
+    float *q = malloc(B * n * sizeof(float)), *dloss = malloc(B * n * sizeof(float));
+    mb_random_seed(&r, 3);
+    for (size_t i = 0; i < B * variables; ++i) {
+        bool pixel = i % variables < 28 * 28;
+        observed[i] = pixel && mb_random_uniform(&r) < 0.4 ? (int32_t)mb_random_below(&r, 20) : MB_HIDDEN;
+    }
+    for (size_t i = 0; i < B * n; ++i) dloss[i] = (float)mb_random_normal(&r);
+    for (int method = 0; method < 2; ++method) {
+        mb_solver *solver;
+        s.adjoint_method = method;
+        assert_ok(mb_solver_create(&solver, model, &s));
+        assert_ok(mb_solver_solve(solver, B, observed, NULL, q, NULL, NULL, NULL));
+        assert_ok(mb_solver_adjoint(solver, B, observed, q, NULL, MB_WRT_LOGITS, dloss, NULL, NULL, results, NULL));
+        for (int i = 0; i < B; ++i) {
+            assert_int_equal(results[i].outcome, MB_CONVERGED);
+            if (results[i].iterations > most[method]) most[method] = results[i].iterations;
+        }
+        mb_solver_destroy(solver);
+    }
+    print_message("adjoint of the paper's model: %u iterations by CG, %u by the fixed point\n", most[0], most[1]);
+    assert_true(most[0] <= 6 && most[0] < most[1]);
+    free(observed), free(q), free(dloss);
+    mb_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_implicit_gradient),
         cmocka_unit_test(test_residual),
         cmocka_unit_test(test_batch_sum),
+        cmocka_unit_test(test_paper_iterations),
+        cmocka_unit_test(test_saturated),
+        cmocka_unit_test(test_overflow_is_diverged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

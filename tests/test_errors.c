@@ -64,6 +64,7 @@ static void test_descriptions(void **state) {
     CASE(f.blocks[0].kind = (mb_block_kind)7, MB_EINVAL, "kind 7");
     CASE(f.blocks[0].row = 2, MB_EINVAL, "row 2");
     CASE(f.blocks[1] = f.blocks[0], MB_EINVAL, "twice");
+    CASE(f.tiers[1].name = "pixels", MB_EINVAL, "both called pixels");
     /* sizes whose product overflows, or fits in size_t and in no memory */
     CASE((f.tiers[0].height = f.tiers[0].width = 1u << 20, f.desc.block_count = 0), MB_EINVAL, "size overflow");
     CASE((f.tiers[0].groups = 1u << 24, f.tiers[0].cardinality = 1u << 20, f.desc.block_count = 0), MB_EINVAL, "overflow");

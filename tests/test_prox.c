@@ -65,8 +65,10 @@ static double u_find(double y, double alpha, double beta) {
     double u = high;
     for (int i = 0; i < 200 && high - low > 1e-15 * (1 + fabs(low)); ++i) {
         double z = exp(u), f = beta * z + alpha * u - y;
-        if (f > 0) high = u;
-        else low = u;
+        if (f > 0)
+            high = u;
+        else
+            low = u;
         double next = u - f / (beta * z + alpha);
         if (fabs(next - u) < 1e-15 * (1 + fabs(u))) return u;
         u = next > low && next < high ? next : 0.5 * (low + high);
@@ -97,8 +99,10 @@ static void prox_quad(quad *z, quad *u, quad *lambda, const quad *x, size_t k, d
     double b = (double)beta, low = b / (double)k - alpha * log((double)k), high = b, at = high;
     for (int i = 0; i < 200 && high - low > 1e-15 * (1 + fabs(low)); ++i) {
         double slope, miss = sum_at(at, d, rough, k, alpha, b, &slope) - 1;
-        if (miss > 0) high = at;
-        else low = at;
+        if (miss > 0)
+            high = at;
+        else
+            low = at;
         double next = at - miss / slope;
         if (fabs(next - at) < 1e-15 * (1 + fabs(at))) break;
         at = next > low && next < high ? next : 0.5 * (low + high);
@@ -181,11 +185,12 @@ static size_t rows_for(size_t k) {
 
 static void fail_at(const char *what, const char *kernels, const struct data *set, size_t i,
                     double got, double want) {
-    fail_msg("%s: %s, alpha = %g, c = %g, k = %zu, row %zu, entry %zu: %.9g, should be %.9g (seed %d)",
-             what, kernels, set->alpha, set->c, set->k, i / set->k, i % set->k, got, want, SEED);
+    fail_msg(
+        "%s: %s, alpha = %g, c = %g, k = %zu, row %zu, entry %zu: %.9g, should be %.9g (seed %d)",
+        what, kernels, set->alpha, set->c, set->k, i / set->k, i % set->k, got, want, SEED);
 }
 
-/* z, and u and lambda if given, against the reference. Comparisons are written so that NaN fails. */
+/* z, and u and lambda if given, against the reference. NaN fails every comparison. */
 static void result_check(const char *what, const char *kernels, const struct data *set,
                          const float *z, const float *u, const float *lambda) {
     for (size_t r = 0; r < set->rows; ++r) {
@@ -194,7 +199,8 @@ static void result_check(const char *what, const char *kernels, const struct dat
         double t = (double)set->lambda[r] + top;
         for (size_t i = r * set->k; i < (r + 1) * set->k; ++i) {
             double want = (double)set->z[i];
-            if (!(fabs((double)(z[i] - set->z[i])) <= 2e-6)) fail_at(what, kernels, set, i, z[i], want);
+            if (!(fabs((double)(z[i] - set->z[i])) <= 2e-6))
+                fail_at(what, kernels, set, i, z[i], want);
             if (want > 1e-30 && !(z[i] > 0)) fail_at(what, kernels, set, i, z[i], want);
             sum += z[i];
             if (!u) continue;
@@ -205,7 +211,8 @@ static void result_check(const char *what, const char *kernels, const struct dat
             }
         }
         if (!(fabs(sum - 1) <= 1e-6)) fail_at("row sum", kernels, set, r * set->k, sum, 1);
-        if (lambda && !(fabs((double)(lambda[r] - set->lambda[r])) <= 3e-7 * (1 + fabs(top) + fabs(t)))) {
+        if (lambda &&
+            !(fabs((double)(lambda[r] - set->lambda[r])) <= 3e-7 * (1 + fabs(top) + fabs(t)))) {
             fail_at("lambda", kernels, set, r * set->k, lambda[r], (double)set->lambda[r]);
         }
     }
@@ -380,9 +387,15 @@ static void offsets(void **context) {
                 offset[r] = (uint32_t)((r * 11) % data.rows * stride); /* 11 and 37 are coprime */
                 memcpy(x + offset[r], data.x + r * k, k * sizeof *x);
             }
-            sets[s]->prox(&(mb_prox_args){.z = wide, .u = state, .lambda = lambda, .x = x,
-                                          .offset = offset, .rows = data.rows, .k = (uint32_t)k,
-                                          .alpha = 0.125f, .c = 1});
+            sets[s]->prox(&(mb_prox_args){.z = wide,
+                                          .u = state,
+                                          .lambda = lambda,
+                                          .x = x,
+                                          .offset = offset,
+                                          .rows = data.rows,
+                                          .k = (uint32_t)k,
+                                          .alpha = 0.125f,
+                                          .c = 1});
             for (size_t r = 0; r < data.rows; ++r) {
                 memcpy(back + r * k, wide + offset[r], k * sizeof *x);
                 memcpy(backu + r * k, state + offset[r], k * sizeof *x);
@@ -585,7 +598,8 @@ static void vjp_rows(void **context) {
     assert_int_equal(mb_prox(z, x, cardinality, 0, rows, 0.125, 1), MB_OK);
     assert_int_equal(mb_prox_vjp(out, v, z, cardinality, 0, rows, 0.125, 1), MB_OK);
     for (size_t r = 0, at = 0; r < rows; at += cardinality[r++]) {
-        assert_int_equal(mb_prox_vjp(one, v + at, z + at, NULL, cardinality[r], 1, 0.125, 1), MB_OK);
+        assert_int_equal(mb_prox_vjp(one, v + at, z + at, NULL, cardinality[r], 1, 0.125, 1),
+                         MB_OK);
         for (size_t i = 0; i < cardinality[r]; ++i) {
             assert_true(fabsf(one[i] - out[at + i]) <= 1e-6f);
         }
@@ -667,10 +681,10 @@ static void bad_input(void **context) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),    cmocka_unit_test(accuracy), cmocka_unit_test(warm),
+        cmocka_unit_test(names),      cmocka_unit_test(accuracy), cmocka_unit_test(warm),
         cmocka_unit_test(warm_drift), cmocka_unit_test(offsets),  cmocka_unit_test(in_place),
-        cmocka_unit_test(ragged),   cmocka_unit_test(extremes), cmocka_unit_test(softmax),
-        cmocka_unit_test(vjp),      cmocka_unit_test(vjp_rows), cmocka_unit_test(bad_input),
+        cmocka_unit_test(ragged),     cmocka_unit_test(extremes), cmocka_unit_test(softmax),
+        cmocka_unit_test(vjp),        cmocka_unit_test(vjp_rows), cmocka_unit_test(bad_input),
     };
     mb_random_seed(&rng, SEED);
     printf("seed %d\n", SEED);

@@ -5,6 +5,9 @@
  */
 #include "dense.h"
 
+#include <pthread.h>
+#include <time.h>
+
 static mb_solver_settings settings_of(int method, double tolerance) {
     mb_solver_settings s;
     mb_solver_settings_default(&s);
@@ -212,13 +215,16 @@ static void test_brute_force(void **state) {
         assert_int_equal(result.outcome, MB_CONVERGED);
         float point[36];
         double p[36];
+        for (size_t i = 0; i < d.n; ++i) p[i] = q[i];
+        double F = dense_free_energy(&d, observed, p);
+        assert_below(fabs(F - result.free_energy), 1e-5);
         for (int trial = 0; trial < 10000; ++trial) {
             random_start(&d, &r, point);
             for (size_t i = 0; i < d.n; ++i) {
                 int v = d.var[i];
                 p[i] = observed[v] >= 0 ? (int)i - d.first[v] == observed[v] : point[i];
             }
-            assert_below(result.free_energy, dense_free_energy(&d, observed, p) + 1e-5);
+            assert_below(F, dense_free_energy(&d, observed, p) + 1e-6);
         }
         double sum = 0;
         size_t states = 1;
@@ -238,7 +244,7 @@ static void test_brute_force(void **state) {
             for (size_t i = 0; i < d.n; ++i) energy += 0.5 * x[i] * g[i] + d.b[i] * x[i];
             sum += exp(energy);
         }
-        assert_below(-result.free_energy, log(sum));
+        assert_below(-F, log(sum));
         dense_free(&d);
         mb_solver_destroy(solver);
         mb_model_destroy(model);
@@ -417,12 +423,156 @@ static void test_step_check(void **state) {
     mb_model_destroy(model);
 }
 
+/* A start whose rows sum to 1.0009 is taken as the distribution it means: the certificate is for
+ * feasible points alone.                                                                        */
+static void test_start_is_normalised(void **state) {
+    (void)state;
+    mb_tier_desc tier = {.name = "free", .height = 1, .width = 1, .groups = 4, .cardinality = 3};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .monotone = true, .m = 0.01};
+    mb_model *model;
+    assert_ok(mb_model_create(&model, &desc));
+    mb_solver *solver = solver_with(model, settings_of(MB_FORWARD_BACKWARD, 1e-3));
+    float start[12], q[12], third[12];
+    mb_result result;
+    for (int i = 0; i < 12; ++i) start[i] = 1.0009f / 3, third[i] = 1.0f / 3;
+    assert_ok(mb_solver_solve(solver, 1, NULL, start, q, NULL, &result, NULL));
+    assert_below(distance(q, third, 12), result.certificate);
+    mb_solver_destroy(solver);
+    mb_model_destroy(model);
+}
+
+/* Two thousand observed variables push both rows of A x far up; the one hidden variable sees
+ * their difference, which is rounding. The certificate must cover it.                       */
+static void test_certificate_covers_cancellation(void **state) {
+    (void)state;
+    enum { V = 2000 };
+    mb_tier_desc tiers[] = {{.name = "crowd", .height = 1, .width = 1, .groups = V, .cardinality = 2},
+                            {.name = "one", .height = 1, .width = 1, .groups = 1, .cardinality = 2}};
+    mb_block_desc blocks[] = {{1, 0, MB_DENSE, 0, 0, MB_SAME}, {1, 1, MB_DENSE, 0, 0, MB_SAME}};
+    mb_model_desc desc = {.tiers = tiers, .tier_count = 2, .blocks = blocks, .block_count = 2, .monotone = true, .m = -0.9};
+    mb_model *model;
+    mb_random r;
+    assert_ok(mb_model_create(&model, &desc));
+    mb_random_seed(&r, 3);
+    float *w = mb_model_weights(model, 0, NULL), *h = mb_model_weights(model, 1, NULL);
+    for (int j = 0; j < 2 * V; ++j) w[j] = w[2 * V + j] = (float)(0.6 + 0.3 * mb_random_uniform(&r));
+    h[0] = h[3] = 0.6f, h[1] = h[2] = -0.6f;
+    assert_ok(mb_model_update(model));
+    mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, 1e-7);
+    mb_solver *solver = solver_with(model, s);
+    int32_t *observed = malloc((V + 1) * sizeof *observed);
+    float *q = malloc((2 * V + 2) * sizeof *q);
+    mb_result result;
+    for (int v = 0; v < V; ++v) observed[v] = (int32_t)mb_random_below(&r, 2);
+    observed[V] = MB_HIDDEN;
+    assert_ok(mb_solver_solve(solver, 1, observed, NULL, q, NULL, &result, NULL));
+    /* the rows of A are equal on the crowd and opposite on the one: its logits are zero */
+    assert_below(hypot(q[2 * V] - 0.5, q[2 * V + 1] - 0.5), result.certificate);
+    free(observed), free(q);
+    mb_solver_destroy(solver);
+    mb_model_destroy(model);
+}
+
+/* Not monotone, far above the budget: every sample still reaches a fixed point. */
+static void test_not_monotone(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        enum { B = 16 };
+        mb_random_seed(&r, 1500 + seed);
+        random_spec_make(&spec, &r, 1 + (uint32_t)seed % 4, MB_SAME, seed % 2, 0);
+        spec.desc.monotone = false;
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, 0.6, 1);
+        dense d = dense_of(model);
+        int32_t *observed = random_observed(&d, &r, B, 0.4);
+        float *q = malloc(B * d.n * sizeof *q);
+        mb_report report;
+        mb_solver *solver = solver_with(model, settings_of(MB_FORWARD_BACKWARD, 1e-5));
+        assert_ok(mb_solver_solve(solver, B, observed, NULL, q, NULL, NULL, &report));
+        if (report.converged != B) print_error("seed %d: %u of %d converged\n", (int)seed, report.converged, B);
+        assert_int_equal(report.converged, B);
+        free(observed), free(q), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
+static void *interrupt_soon(void *solver) {
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    mb_solver_interrupt(solver);
+    return NULL;
+}
+
+/* A call that would run for ever ends when another thread asks; the next call is not affected. */
+static void test_interrupt(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model = random_model(&spec, &r, 1400, 0.01);
+    mb_solver_settings s = settings_of(MB_BAQUE, 1e-30);
+    s.max_iterations = 1000000000, s.alpha = 1e-6;
+    mb_solver *solver = solver_with(model, s);
+    float *q = malloc(mb_model_size(model) * sizeof(float));
+    mb_result result;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, interrupt_soon, solver), 0);
+    assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+    pthread_join(thread, NULL);
+    assert_int_equal(result.outcome, MB_INTERRUPTED);
+    mb_solver_destroy(solver);
+    mb_solver_interrupt(NULL);
+    free(q);
+    mb_model_destroy(model);
+}
+
+typedef struct shared_model {
+    mb_model *model;
+    float *q;
+    mb_status status;
+} shared_model;
+
+static void *solve_shared(void *argument) {
+    shared_model *shared = argument;
+    mb_solver *solver;
+    shared->status = mb_solver_create(&solver, shared->model, NULL);
+    if (shared->status != MB_OK) return NULL;
+    shared->status = mb_solver_solve(solver, 3, NULL, NULL, shared->q, NULL, NULL, NULL);
+    mb_solver_destroy(solver);
+    return NULL;
+}
+
+/* Two solvers on one model, in two threads at once, give the same bytes. */
+static void test_two_solvers(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model = random_model(&spec, &r, 1500, 0.01);
+    size_t n = mb_model_size(model);
+    shared_model shared[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; ++i) {
+        shared[i] = (shared_model){model, calloc(3 * n, sizeof(float)), MB_OK};
+        assert_int_equal(pthread_create(&threads[i], NULL, solve_shared, &shared[i]), 0);
+    }
+    for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL), assert_int_equal(shared[i].status, MB_OK);
+    assert_memory_equal(shared[0].q, shared[1].q, 3 * n * sizeof(float));
+    free(shared[0].q), free(shared[1].q);
+    mb_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certificate), cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
         cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_interrupt),   cmocka_unit_test(test_two_solvers),
         cmocka_unit_test(test_limits),      cmocka_unit_test(test_step_check),
+        cmocka_unit_test(test_start_is_normalised),
+        cmocka_unit_test(test_certificate_covers_cancellation),
+        cmocka_unit_test(test_not_monotone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,8 @@ void *mb_arena_take(mb_arena *arena, size_t count, size_t size) {
 }
 
 mb_status mb_arena_commit(mb_arena *arena) {
-    if (arena->overflow) return mb_fail(MB_EINVAL, "size overflow: the model does not fit in memory");
+    if (arena->overflow)
+        return mb_fail(MB_EINVAL, "size overflow: the model does not fit in memory");
     MB_TRY(mb_alloc(&arena->base, arena->used, 1));
     arena->size = arena->used;
     arena->used = 0;

@@ -57,6 +57,20 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
+static mb_status synchronise(mb_pool *pool) {
+    if (pthread_mutex_init(&pool->mutex, NULL) != 0) goto no_mutex;
+    if (pthread_cond_init(&pool->wake, NULL) != 0) goto no_wake;
+    if (pthread_cond_init(&pool->done, NULL) != 0) goto no_done;
+    pool->synchronised = true;
+    return MB_OK;
+no_done:
+    pthread_cond_destroy(&pool->wake);
+no_wake:
+    pthread_mutex_destroy(&pool->mutex);
+no_mutex:
+    return mb_fail(MB_ENOMEM, "cannot create the locks of the worker threads");
+}
+
 mb_status mb_pool_create(mb_pool **out, size_t threads) {
     *out = NULL;
     if (threads == 0) {
@@ -69,10 +83,8 @@ mb_status mb_pool_create(mb_pool **out, size_t threads) {
     pool->size = threads;
     mb_status status = mb_alloc(&pool->workers, threads, sizeof *pool->workers);
     if (status != MB_OK) goto fail;
-    pthread_mutex_init(&pool->mutex, NULL);
-    pthread_cond_init(&pool->wake, NULL);
-    pthread_cond_init(&pool->done, NULL);
-    pool->synchronised = true;
+    status = synchronise(pool);
+    if (status != MB_OK) goto fail;
     for (size_t i = 0; i < threads; ++i) {
         worker *w = &pool->workers[i];
         w->pool = pool;

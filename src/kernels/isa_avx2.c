@@ -14,6 +14,7 @@ typedef __m256 vf;  /* floats, one per lane                */
 typedef __m256i vi; /* 32-bit integers                     */
 typedef __m256 vm;  /* one truth value per lane: all bits  */
 
+/* clang-format off */
 V vf v_set(float x) { return _mm256_set1_ps(x); }
 V vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 V void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
@@ -25,7 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 V unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf8_u10avx2(a); }
 V vf v_log(vf a) { return Sleef_logf8_u10avx2(a); }
-V vf v_rcp(vf a) { return _mm256_rcp_ps(a); } /* about three and a half digits */
+V vf v_rcp(vf a) { return _mm256_rcp_ps(a); } /* three and a half digits */
 V vf v_from_bits(vf a) { return _mm256_cvtepi32_ps(_mm256_castps_si256(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */
 V vf v_scale2(vf p, vf shifted) {
@@ -62,9 +63,15 @@ V void v_transpose4(vf *a) {
     a[2] = _mm256_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm256_shuffle_ps(h01, h23, 0xee);
 }
+/* clang-format on */
 
+/* in this order */
 #include "kernels/elementwise.inc"
+#include "kernels/tiles.inc"
+
 #include "kernels/rows.inc"
+
+#include "kernels/prox_rows.inc"
 
 const mb_kernels mb_kernels_avx2 = {
     .name = "avx2",

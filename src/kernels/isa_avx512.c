@@ -14,6 +14,7 @@ typedef __m512 vf;    /* floats, one per lane  */
 typedef __m512i vi;   /* 32-bit integers       */
 typedef __mmask16 vm; /* one truth value per lane */
 
+/* clang-format off */
 V vf v_set(float x) { return _mm512_set1_ps(x); }
 V vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 V void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
@@ -25,7 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 V unsigned v_bits(vm m) { return m; } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf16_u10avx512f(a); }
 V vf v_log(vf a) { return Sleef_logf16_u10avx512f(a); }
-V vf v_rcp(vf a) { return _mm512_rcp14_ps(a); } /* about four digits */
+V vf v_rcp(vf a) { return _mm512_rcp14_ps(a); } /* four digits */
 V vf v_from_bits(vf a) { return _mm512_cvtepi32_ps(_mm512_castps_si512(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */
 V vf v_scale2(vf p, vf shifted) {
@@ -57,9 +58,15 @@ V void v_transpose4(vf *a) {
     a[2] = _mm512_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm512_shuffle_ps(h01, h23, 0xee);
 }
+/* clang-format on */
 
+/* in this order */
 #include "kernels/elementwise.inc"
+#include "kernels/tiles.inc"
+
 #include "kernels/rows.inc"
+
+#include "kernels/prox_rows.inc"
 
 const mb_kernels mb_kernels_avx512 = {
     .name = "avx512",

@@ -14,6 +14,7 @@ typedef float32x4_t vf; /* floats, one per lane               */
 typedef int32x4_t vi;   /* 32-bit integers                    */
 typedef uint32x4_t vm;  /* one truth value per lane: all bits */
 
+/* clang-format off */
 V vf v_set(float x) { return vdupq_n_f32(x); }
 V vf v_load(const float *p) { return vld1q_f32(p); }
 V void v_store(float *p, vf a) { vst1q_f32(p, a); }
@@ -28,7 +29,7 @@ V unsigned v_bits(vm m) { /* bit l: lane l */
 }
 V vf v_exp(vf a) { return Sleef_expf4_u10advsimd(a); }
 V vf v_log(vf a) { return Sleef_logf4_u10advsimd(a); }
-V vf v_rcp(vf a) { /* about four and a half digits */
+V vf v_rcp(vf a) { /* four digits and more */
     vf r = vrecpeq_f32(a);
     return vmulq_f32(r, vrecpsq_f32(a, r));
 }
@@ -61,9 +62,15 @@ V void v_transpose4(vf *a) {
     a[2] = vreinterpretq_f32_f64(vzip1q_f64(h01, h23));
     a[3] = vreinterpretq_f32_f64(vzip2q_f64(h01, h23));
 }
+/* clang-format on */
 
+/* in this order */
 #include "kernels/elementwise.inc"
+#include "kernels/tiles.inc"
+
 #include "kernels/rows.inc"
+
+#include "kernels/prox_rows.inc"
 
 const mb_kernels mb_kernels_neon = {
     .name = "neon",

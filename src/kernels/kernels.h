@@ -18,7 +18,7 @@
 #include "monobolt.h"
 
 typedef struct mb_prox_args {
-    float *z;               /* out: the prox. In, when warm: exp(u)                       */
+    float *z;               /* out: the prox; never read                                  */
     float *u;               /* out: log z, exact where z underflows; NULL: not kept.
                                In, when warm: the previous call's                         */
     float *lambda;          /* one per row, in list order; as u. NULL: not kept           */
@@ -27,7 +27,8 @@ typedef struct mb_prox_args {
     size_t rows;
     uint32_t k;
     float alpha, c;
-    bool warm;              /* z, u and lambda hold the solution for a nearby x           */
+    bool warm;              /* u and lambda hold the solution for a nearby x. A state that is
+                               wrong, whatever it holds, costs time and nothing else      */
 } mb_prox_args;
 
 /* What `residual` adds up over the hidden variables; r is the step T(x) - x. */

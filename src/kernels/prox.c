@@ -73,8 +73,8 @@ static mb_status values_check(const char *name, const float *x, const run *r) {
     if (!bad) return MB_OK;
     i = 0;
     while (isfinite(x[r->start + i])) ++i;
-    return mb_fail(MB_ENONFINITE, "%s is %g at row %zu, entry %zu", name,
-                   (double)x[r->start + i], r->row + i / r->k, i % r->k);
+    return mb_fail(MB_ENONFINITE, "%s is %g at row %zu, entry %zu", name, (double)x[r->start + i],
+                   r->row + i / r->k, i % r->k);
 }
 
 /* The rows must be ones that mb_prox can return: entries in [0, 1], not all zero. */
@@ -141,8 +141,8 @@ mb_status mb_prox_vjp(float *out, const float *v, const float *z, const uint32_t
     }
     for (r = (run){0}; r.row + r.rows < rows;) {
         r = run_at(cardinality, k, rows, r.row + r.rows, r.start + r.rows * r.k);
-        kernels->prox_vjp(out + r.start, v + r.start, z + r.start, NULL, r.rows, r.k,
-                          (float)alpha, (float)c);
+        kernels->prox_vjp(out + r.start, v + r.start, z + r.start, NULL, r.rows, r.k, (float)alpha,
+                          (float)c);
     }
     return MB_OK;
 }

@@ -17,6 +17,7 @@
 #include <math.h>
 
 #include "kernels/sets.h"
+
 #include "kernels/elementwise.inc"
 
 static size_t row_start(const uint32_t *offset, size_t row, uint32_t k) {
@@ -87,7 +88,10 @@ static void softmax(float *z, const float *x, float scale, const uint32_t *offse
     for (size_t r = 0; r < rows; ++r) {
         size_t at = row_start(offset, r, k);
         double top = (double)scale * x[at], sum = 0;
-        for (uint32_t i = 1; i < k; ++i) top = fmax(top, (double)scale * x[at + i]);
+        for (uint32_t i = 1; i < k; ++i) {
+            double y = (double)scale * x[at + i];
+            if (y > top) top = y;
+        }
         for (uint32_t i = 0; i < k; ++i) sum += exp((double)scale * x[at + i] - top);
         for (uint32_t i = 0; i < k; ++i) {
             z[at + i] = (float)(exp((double)scale * x[at + i] - top) / sum);

@@ -80,7 +80,8 @@ static size_t tensor_bytes(const dnnl_memory_desc_t *t) {
     return dnnl_memory_desc_get_size(t);
 }
 #define TENSOR_REF(t) (&(t))
-#define TENSOR_EMPTY {0}
+#define TENSOR_EMPTY                                                                               \
+    { 0 }
 typedef const dnnl_memory_desc_t *tensor_ref;
 #endif
 
@@ -91,9 +92,8 @@ typedef struct geometry {
 
 /* hint: the forward descriptor, for the two backward passes. */
 static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, int kind,
-                              tensor_ref src, tensor_ref weights, tensor_ref dst,
-                              const geometry *g, const_dnnl_primitive_attr_t attr,
-                              const_dnnl_primitive_desc_t hint) {
+                              tensor_ref src, tensor_ref weights, tensor_ref dst, const geometry *g,
+                              const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
     dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
     switch (kind) {
@@ -115,17 +115,17 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, i
     dnnl_status_t status;
     switch (kind) {
     case FORWARD:
-        status = dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, algorithm, src,
-                                                    weights, NULL, dst, g->strides, g->before,
-                                                    g->after);
+        status =
+            dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, algorithm, src,
+                                               weights, NULL, dst, g->strides, g->before, g->after);
         break;
     case BACKWARD:
         status = dnnl_convolution_backward_data_desc_init(&desc, algorithm, src, weights, dst,
                                                           g->strides, g->before, g->after);
         break;
     default:
-        status = dnnl_convolution_backward_weights_desc_init(
-            &desc, algorithm, src, weights, NULL, dst, g->strides, g->before, g->after);
+        status = dnnl_convolution_backward_weights_desc_init(&desc, algorithm, src, weights, NULL,
+                                                             dst, g->strides, g->before, g->after);
         break;
     }
     if (status != dnnl_success) return status;
@@ -149,9 +149,9 @@ mb_status mb_dnn_create(mb_dnn **out) {
     MB_TRY(mb_alloc(&dnn, 1, sizeof *dnn));
     mb_status status;
     MB_GOTO(fail, status, check(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0), "engine"));
-    MB_GOTO(fail, status,
-            check(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags),
-                  "stream"));
+    MB_GOTO(
+        fail, status,
+        check(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags), "stream"));
     *out = dnn;
     return MB_OK;
 fail:
@@ -214,7 +214,8 @@ static mb_status attributes_create(dnnl_primitive_attr_t *attr, bool adds) {
     dnnl_post_ops_t ops = NULL;
     *attr = NULL;
     dnnl_status_t s = dnnl_primitive_attr_create(attr);
-    if (s == dnnl_success) s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (s == dnnl_success)
+        s = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
     if (s == dnnl_success && adds) {
         s = dnnl_post_ops_create(&ops);
         if (s == dnnl_success) s = append_sum(ops);
@@ -310,8 +311,10 @@ static dnnl_dim_t padding_after(uint32_t in, uint32_t out, uint32_t before, uint
 }
 
 static geometry geometry_of(const mb_conv_shape *s, bool turned) {
-    dnnl_dim_t after_y = padding_after(s->in_height, s->out_height, s->before_y, s->kernel, s->stride);
-    dnnl_dim_t after_x = padding_after(s->in_width, s->out_width, s->before_x, s->kernel, s->stride);
+    dnnl_dim_t after_y =
+        padding_after(s->in_height, s->out_height, s->before_y, s->kernel, s->stride);
+    dnnl_dim_t after_x =
+        padding_after(s->in_width, s->out_width, s->before_x, s->kernel, s->stride);
     geometry g = {.strides = {s->stride, s->stride},
                   .before = {s->before_y, s->before_x},
                   .after = {after_y, after_x}};
@@ -360,7 +363,8 @@ static mb_status gradient_create(mb_conv *conv) {
     dnnl_dims_t rows = {s->batch, s->out_channels, s->out_height, s->out_width};
     dnnl_dims_t weights = {s->out_channels, s->in_channels, s->kernel, s->kernel};
     geometry g = geometry_of(s, false);
-    return pass_create(&conv->passes[GRADIENT], conv->dnn, GRADIENT, tier, weights, rows, &g, false);
+    return pass_create(&conv->passes[GRADIENT], conv->dnn, GRADIENT, tier, weights, rows, &g,
+                       false);
 }
 
 mb_status mb_conv_create(mb_conv **out, mb_dnn *dnn, const mb_conv_shape *shape, mb_conv_use use) {

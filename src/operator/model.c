@@ -38,8 +38,8 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
     for (uint32_t g = 0; g < (tier->cardinalities ? tier->groups : 1); ++g) {
         uint32_t k = tier->cardinalities ? tier->cardinalities[g] : tier->cardinality;
         if (k == 0 || k > 1u << 20) {
-            return mb_fail(MB_EINVAL, "tier %zu (%s): cardinality %u is outside 1..2^20",
-                           index + 1, name, k);
+            return mb_fail(MB_EINVAL, "tier %zu (%s): cardinality %u is outside 1..2^20", index + 1,
+                           name, k);
         }
     }
     return MB_OK;
@@ -66,9 +66,8 @@ static mb_status block_check(const mb_model_desc *desc, size_t index) {
                        column_name, (int)b->kind);
     }
     if (b->kernel < 1 || b->kernel > MB_KERNEL_MAX || b->stride < 1 || b->stride > 4) {
-        return mb_fail(MB_EINVAL,
-                       "block %zu (%s %s): kernel %u must be 1..%d and stride %u 1..4", index + 1,
-                       row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride);
+        return mb_fail(MB_EINVAL, "block %zu (%s %s): kernel %u must be 1..%d and stride %u 1..4",
+                       index + 1, row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride);
     }
     if (b->padding != MB_SAME && b->padding != MB_FULL) {
         return mb_fail(MB_EINVAL, "block %zu (%s %s): unknown padding %d", index + 1, row_name,
@@ -103,7 +102,15 @@ static mb_status desc_check(const mb_model_desc *desc) {
                        "m = %g is outside (-1, 1): the fixed point is unique for m > -1 only",
                        desc->m);
     }
-    for (size_t t = 0; t < desc->tier_count; ++t) MB_TRY(tier_check(&desc->tiers[t], t));
+    for (size_t t = 0; t < desc->tier_count; ++t) {
+        MB_TRY(tier_check(&desc->tiers[t], t));
+        for (size_t other = 0; other < t && desc->tiers[t].name; ++other) {
+            if (desc->tiers[other].name == NULL) continue;
+            if (strcmp(desc->tiers[other].name, desc->tiers[t].name) != 0) continue;
+            return mb_fail(MB_EINVAL, "tiers %zu and %zu are both called %s", other + 1, t + 1,
+                           desc->tiers[t].name);
+        }
+    }
     for (size_t b = 0; b < desc->block_count; ++b) MB_TRY(block_check(desc, b));
     return MB_OK;
 }
@@ -201,8 +208,8 @@ static void tier_classes(mb_model *model, size_t index) {
     tier->classes_x = count_x;
     tier->classes = (size_t)count_y * count_x;
     for (size_t cell = tier->cells; cell-- > 0;) {
-        uint32_t class = tier->class_y[cell / tier->width] * count_x +
-                         tier->class_x[cell % tier->width];
+        uint32_t class =
+            tier->class_y[cell / tier->width] * count_x + tier->class_x[cell % tier->width];
         tier->cell_class[cell] = class;
         tier->first_cell[class] = (uint32_t)cell;
     }
@@ -226,8 +233,8 @@ static void layout(mb_model *model) {
     model->variable_offset = mb_arena_take(arena, model->variables, number);
     model->variable_k = mb_arena_take(arena, model->variables, number);
     model->parameters = mb_arena_take(arena, model->parameter_count, real);
-    model->effective = model->desc.center ? mb_arena_take(arena, model->weight_count, real)
-                                          : model->parameters;
+    model->effective =
+        model->desc.center ? mb_arena_take(arena, model->weight_count, real) : model->parameters;
     size_t gram_size = 0;
     for (size_t t = 0; t < model->tier_count; ++t) {
         if (model->tiers[t].gram_size > gram_size) gram_size = model->tiers[t].gram_size;
@@ -260,7 +267,8 @@ static mb_status class_arrays(mb_model *model) {
 }
 
 static mb_status too_large(size_t tier) {
-    return mb_fail(MB_EINVAL, "tier %zu: size overflow: the model does not fit in memory", tier + 1);
+    return mb_fail(MB_EINVAL, "tier %zu: size overflow: the model does not fit in memory",
+                   tier + 1);
 }
 
 /* Sizes of the tiers; offsets must stay below 2^32, which the row kernels use. */
@@ -513,8 +521,7 @@ mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
         const mb_block *block = &model->blocks[b];
         double deviation = initial_deviation(model, block);
         for (size_t i = 0; i < block->count; ++i) {
-            model->parameters[block->weights + i] =
-                (float)(deviation * mb_random_normal(&random));
+            model->parameters[block->weights + i] = (float)(deviation * mb_random_normal(&random));
         }
     }
     MB_TRY(mb_model_update(model));

@@ -30,34 +30,34 @@ typedef struct mb_group {
 
 typedef struct mb_tier {
     uint32_t height, width, groups, channels;
-    uint32_t k;               /* cardinality of all groups, or 0 if they differ      */
-    size_t cells, size;       /* height*width; cells*channels                        */
-    size_t variables;         /* cells*groups                                        */
+    uint32_t k;                    /* cardinality of all groups, or 0 if they differ      */
+    size_t cells, size;            /* height*width; cells*channels                        */
+    size_t variables;              /* cells*groups                                        */
     size_t offset, first_variable; /* in a sample                                    */
-    size_t bias;              /* offset in the parameters                            */
-    mb_group *group;          /* [groups]                                            */
-    bool leaves;              /* some block leaves this tier                         */
-    bool dense_columns;       /* some dense block leaves this tier: a class per cell */
+    size_t bias;                   /* offset in the parameters                            */
+    mb_group *group;               /* [groups]                                            */
+    bool leaves;                   /* some block leaves this tier                         */
+    bool dense_columns;            /* some dense block leaves this tier: a class per cell */
     size_t classes;
-    uint32_t classes_x;       /* class = class_y * classes_x + class_x               */
+    uint32_t classes_x;          /* class = class_y * classes_x + class_x               */
     uint32_t *class_y, *class_x; /* [height], [width]                                */
-    uint32_t *cell_class;     /* [cells]                                             */
-    uint32_t *first_cell;     /* [classes]: a cell of each class                     */
-    size_t gram_size;         /* sum of k^2 over the groups: floats of one class     */
+    uint32_t *cell_class;        /* [cells]                                             */
+    uint32_t *first_cell;        /* [classes]: a cell of each class                     */
+    size_t gram_size;            /* sum of k^2 over the groups: floats of one class     */
     /* what mb_model_update computes */
-    float *gram;              /* [classes][gram_size]: G_v, columns centred if asked */
-    float *scale;             /* [size]: s_v, once per channel                       */
-    double *norm2;            /* [classes][groups]: ||A_v||^2 before normalisation   */
-    double *leading;          /* [classes][channels]: leading eigenvector of G_v     */
-    float *class_scale;       /* [classes][groups]: s_v                              */
-    double norm2_max;         /* max of s_v^2 ||A_v||^2                              */
-    size_t clamped;           /* variables with s_v < 1                              */
+    float *gram;        /* [classes][gram_size]: G_v, columns centred if asked */
+    float *scale;       /* [size]: s_v, once per channel                       */
+    double *norm2;      /* [classes][groups]: ||A_v||^2 before normalisation   */
+    double *leading;    /* [classes][channels]: leading eigenvector of G_v     */
+    float *class_scale; /* [classes][groups]: s_v                              */
+    double norm2_max;   /* max of s_v^2 ||A_v||^2                              */
+    size_t clamped;     /* variables with s_v < 1                              */
 } mb_tier;
 
 typedef struct mb_rows {
     uint32_t height, width, channels;
-    uint32_t low_y, low_x;    /* how far the row space begins before tier i's grid   */
-    size_t size, offset;      /* in the row vector of one sample                     */
+    uint32_t low_y, low_x; /* how far the row space begins before tier i's grid   */
+    size_t size, offset;   /* in the row vector of one sample                     */
     bool used;
 } mb_rows;
 
@@ -75,7 +75,7 @@ struct mb_model {
     mb_model_desc desc; /* arrays in the arena */
     size_t tier_count, block_count;
     mb_tier *tiers;
-    mb_rows *rows;     /* [tier_count]: row space i belongs to tier i */
+    mb_rows *rows; /* [tier_count]: row space i belongs to tier i */
     mb_block *blocks;
     size_t size, variables, row_size, max_k, max_channels;
     uint32_t *variable_offset; /* [variables]: where it starts in a sample   */
@@ -85,10 +85,11 @@ struct mb_model {
     float *effective;  /* [weight_count]: the weights, centred if asked; A as it is used */
     double *tap_grams; /* [taps][gram_size] of every convolution */
     size_t tap_gram_size;
-    double *class_gram; /* one class of any tier: workspace */
+    double *class_gram;                               /* one class of any tier: workspace */
     double *eigen_matrix, *eigen_values, *eigen_work; /* workspace of the eigensolver */
     int eigen_work_size;
-    uint64_t version;  /* counts updates; 0: never updated */
+    uint64_t version; /* counts updates; 0: never updated */
+    bool accepted;    /* the last update did not fail     */
 };
 
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */

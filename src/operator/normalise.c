@@ -149,11 +149,15 @@ static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, d
     /* row-major lower is column-major upper */
     int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'V', 'U', (int)k, model->eigen_matrix, (int)k,
                                   model->eigen_values, model->eigen_work, model->eigen_work_size);
-    if (info != 0) return mb_fail(MB_EINTERNAL, "eigenvalues of a %ux%u matrix: LAPACK says %d", k, k, info);
+    if (info != 0)
+        return mb_fail(MB_EINTERNAL, "eigenvalues of a %ux%u matrix: LAPACK says %d", k, k, info);
     *value = model->eigen_values[k - 1];
     memcpy(vector, model->eigen_matrix + (size_t)(k - 1) * k, k * sizeof *vector);
     return MB_OK;
 }
+
+/* Beyond this, products with the float Gram matrices may not be finite. */
+#define NORM2_MAX 1e30
 
 static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, const double *gram) {
     double budget = 1 - model->desc.m;
@@ -163,6 +167,12 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
         MB_TRY(leading_pair(model, gram + group->gram, group->k, &norm2,
                             tier->leading + class * tier->channels + group->channel));
         if (norm2 < 0) norm2 = 0; /* rounding of a zero matrix */
+        if (!(norm2 <= NORM2_MAX)) {
+            size_t index = (size_t)(tier - model->tiers);
+            return mb_fail(MB_EINVAL,
+                           "tier %zu (%s): weights too large: ||A_v||^2 = %g is above %g",
+                           index + 1, model->desc.tiers[index].name, norm2, NORM2_MAX);
+        }
         if (model->desc.monotone && norm2 > budget) scale = sqrt(budget / norm2);
         tier->norm2[class * tier->groups + g] = norm2;
         tier->class_scale[class * tier->groups + g] = (float)scale;
@@ -214,6 +224,7 @@ static mb_status parameters_check(const mb_model *model) {
 
 mb_status mb_model_update(mb_model *model) {
     if (model == NULL) return mb_fail(MB_EINVAL, "mb_model_update: model is NULL");
+    model->accepted = false;
     MB_TRY(parameters_check(model));
     if (model->desc.center) center_weights(model, model->effective, model->parameters);
     tap_grams(model);
@@ -227,6 +238,7 @@ mb_status mb_model_update(mb_model *model) {
         expand_scale(tier);
     }
     ++model->version;
+    model->accepted = true;
     return MB_OK;
 }
 
@@ -304,7 +316,8 @@ void mb_normalisation_gradient(const mb_model *model, double *effective, double 
             for (size_t r = 0; r < rows->size; ++r) {
                 for (size_t cell = 0; cell < tier->cells; ++cell) {
                     size_t at = r * tier->size + cell * tier->channels;
-                    const double *m = gram[block->column] + tier->cell_class[cell] * tier->gram_size;
+                    const double *m =
+                        gram[block->column] + tier->cell_class[cell] * tier->gram_size;
                     line_times_gram(tier, m, w + at, out + at, 1);
                 }
             }

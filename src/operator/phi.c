@@ -143,17 +143,14 @@ void mb_phi_destroy(mb_phi *phi) {
     mb_free(phi);
 }
 
-size_t mb_phi_lanes(const mb_phi *phi) {
-    return phi->lanes;
-}
-
 mb_status mb_phi_refresh(mb_phi *phi) {
     if (phi->version == phi->model->version) return MB_OK;
     for (int size = 0; size < SIZES; ++size) {
         for (size_t b = 0; b < phi->model->block_count; ++b) {
             mb_conv *conv = phi->conv[size][b];
             if (conv == NULL) continue;
-            MB_TRY(mb_conv_set_weights(conv, phi->model->effective + phi->model->blocks[b].weights));
+            MB_TRY(
+                mb_conv_set_weights(conv, phi->model->effective + phi->model->blocks[b].weights));
         }
     }
     phi->version = phi->model->version;
@@ -275,8 +272,10 @@ static mb_status convolve(mb_phi *phi, int size, size_t count) {
             float *y = phi->y + count * model->rows[model->blocks[b].row].offset;
             if (conv == NULL) continue;
             size_t offset = count * model->tiers[model->blocks[b].column].offset;
-            if (transposed) MB_TRY(mb_conv_backward(conv, y, phi->z + offset));
-            else MB_TRY(mb_conv_forward(conv, phi->x + offset, y));
+            if (transposed)
+                MB_TRY(mb_conv_backward(conv, y, phi->z + offset));
+            else
+                MB_TRY(mb_conv_forward(conv, phi->x + offset, y));
         }
     }
     return MB_OK;
@@ -366,8 +365,8 @@ static void scale_gradients(const mb_phi *phi, const float *w, const float *v, c
                 size_t at = tier->offset + in_tier;
                 double sum = 0;
                 for (uint32_t i = 0; i < tier->group[g].k; ++i) {
-                    sum += w[at + i] * (phi_v[at + i] - bias[in_tier + i]) +
-                           v[at + i] * phi_w[at + i];
+                    sum +=
+                        w[at + i] * (phi_v[at + i] - bias[in_tier + i]) + v[at + i] * phi_w[at + i];
                 }
                 sums->scale[t][class * tier->groups + g] +=
                     sum / tier->class_scale[class * tier->groups + g];
@@ -377,8 +376,7 @@ static void scale_gradients(const mb_phi *phi, const float *w, const float *v, c
 }
 
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
-                          const float *const *phi_w, const float *const *phi_v,
-                          mb_gradient *sums) {
+                          const float *const *phi_w, const float *const *phi_v, mb_gradient *sums) {
     while (count > 0) {
         size_t now = count >= phi->lanes ? phi->lanes : 1;
         int size = now > 1 ? MANY : ONE;

@@ -25,7 +25,6 @@ typedef struct mb_gradient {
 mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
                         size_t lanes, bool gradient);
 void mb_phi_destroy(mb_phi *phi);
-size_t mb_phi_lanes(const mb_phi *phi);
 
 /* Takes over the model's present weights; does nothing if they have not changed. */
 mb_status mb_phi_refresh(mb_phi *phi);

@@ -82,6 +82,10 @@ static void remember(mb_lanczos *l, const mb_model *model, const mb_kernels *ker
     l->warm = true;
 }
 
+/* A warm start is as good as the last run's vectors still are. If the lowest Ritz pair has not
+ * settled, the parameters have moved far, and the margin needs a run from a random start.  */
+#define SETTLED 0.02
+
 mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
                          const mb_kernels *kernels) {
     size_t n = model->size, freedom = n - model->variables;
@@ -106,6 +110,7 @@ mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
         ++steps;
         exhausted = !(l->off[steps - 1] > 1e-5) || (size_t)steps >= freedom;
     }
+    double last = l->off[steps - 1];
     int info = LAPACKE_dstev_work(LAPACK_COL_MAJOR, 'V', steps, l->diagonal, l->off, l->vectors,
                                   steps, l->work);
     if (info != 0 || !isfinite(l->diagonal[0])) {
@@ -114,6 +119,11 @@ mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
     l->lambda_min = l->diagonal[0];
     l->lambda_max = l->diagonal[steps - 1];
     l->steps = (uint32_t)steps;
+    double residual = exhausted ? 0 : last * fabs(l->vectors[steps - 1]);
+    if (l->warm && residual > SETTLED * (l->lambda_max - l->lambda_min)) {
+        l->warm = false;
+        return mb_lanczos_run(l, model, phi, kernels);
+    }
     double root = log(1.648 * sqrt((double)freedom) / 1e-6) / (2 * steps - 1);
     l->margin = exhausted ? 1e-4 : fmin(root * root, 0.5);
     if (l->warm) l->margin = 0.05; /* the last run's margin, and a little drift */

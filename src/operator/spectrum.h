@@ -7,18 +7,18 @@
 
 #include "operator/phi.h"
 
-#define MB_LANCZOS_STEPS 30      /* from a random start             */
-#define MB_LANCZOS_STEPS_WARM 8  /* from the last extreme vectors   */
+#define MB_LANCZOS_STEPS 30     /* from a random start             */
+#define MB_LANCZOS_STEPS_WARM 8 /* from the last extreme vectors   */
 
 typedef struct mb_lanczos {
     mb_arena arena;
-    float *basis;       /* [steps + 1][size]                                            */
-    float *start;       /* [size]: sum of the extreme Ritz vectors, for the next call    */
+    float *basis; /* [steps + 1][size]                                            */
+    float *start; /* [size]: sum of the extreme Ritz vectors, for the next call    */
     double *diagonal, *off, *work, *vectors;
     bool warm;
     /* results */
     double lambda_max, lambda_min;
-    double margin;      /* lambda_min >= lambda_min_estimate - margin * (spread), see .c */
+    double margin; /* lambda_min >= lambda_min_estimate - margin * (spread), see .c */
     uint32_t steps;
 } mb_lanczos;
 

@@ -38,8 +38,7 @@ typedef struct adjoint_call {
 static double covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
     double total = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        total += solver->kernels->covariance(out, slot->q, v,
-                                             slot->hidden + solver->runs[i].first,
+        total += solver->kernels->covariance(out, slot->q, v, slot->hidden + solver->runs[i].first,
                                              slot->hidden_count[i], solver->runs[i].k);
     }
     return total;
@@ -50,8 +49,7 @@ static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, c
     for (size_t i = 0; i < solver->run_count; ++i) {
         solver->kernels->prox_vjp(out, v, slot->q, slot->hidden + solver->runs[i].first,
                                   slot->hidden_count[i], solver->runs[i].k,
-                                  (float)solver->spectrum.alpha,
-                                  (float)solver->spectrum.curvature);
+                                  (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
     }
 }
 
@@ -69,7 +67,9 @@ static void begin(const mb_solver *solver, mb_slot *slot) {
     memset(slot->x, 0, n * sizeof(float));
     memcpy(slot->r, slot->safe, n * sizeof(float));
     slot->rho = slot->rho_first = covariance(solver, slot, slot->next, slot->r);
+    slot->p_norm = slot->rho;
     slot->phase = slot->rho_first > 0 ? ITERATE : NOTHING;
+    if (!isfinite(slot->rho_first)) slot->adjoint.outcome = MB_DIVERGED;
     if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT) {
         memcpy(slot->u, slot->safe, n * sizeof(float)); /* v = rhs */
         jacobian(solver, slot, slot->next, slot->u);
@@ -95,15 +95,15 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
     size_t n = solver->model->size;
     float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
-    for (size_t i = 0; i < n; ++i) out[i] = p[i] - out[i]; /* (I - Phi S) p */
-    double curvature = k->dot(sp, out, n);
+    double curvature = slot->p_norm - k->dot(sp, out, n);  /* p'S (I - Phi S) p */
+    for (size_t i = 0; i < n; ++i) out[i] = p[i] - out[i]; /* (I - Phi S) p   */
     float step = (float)(slot->rho / curvature);
     k->axpy(y, step, p, n);
     k->axpy(rest, -step, out, n);
     double rho = covariance(solver, slot, sp, rest);
     k->xpby(p, rest, (float)(rho / slot->rho), n);
     slot->rho = rho;
-    covariance(solver, slot, sp, p);
+    slot->p_norm = covariance(solver, slot, sp, p);
 }
 
 /* One step of the damped fixed point; in = J v, out = Phi J v, v = u. Then
@@ -130,9 +130,9 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     size_t n = solver->model->size;
     (void)worker;
     memcpy(slot->q, sample_of(solver, slot, call->q), n * sizeof(float));
-    mb_slot_observe(solver, slot,
-                    call->observed ? call->observed + slot->sample * solver->model->variables : NULL,
-                    NULL);
+    mb_slot_observe(
+        solver, slot,
+        call->observed ? call->observed + slot->sample * solver->model->variables : NULL, NULL);
     memset(slot->next, 0, n * sizeof(float));
     memset(slot->w_buffer, 0, n * sizeof(float));
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
@@ -160,6 +160,14 @@ static void finish(const mb_task *task, mb_slot *slot) {
     for (size_t i = 0; i < n; ++i) {
         if (logits) w[i] += slot->d[i];
         phi_w[i] += slot->r[i] - (logits ? 0 : slot->d[i]);
+    }
+    const mb_kernels *k = solver->kernels;
+    if (!isfinite(k->dot(w, w, n)) || !isfinite(k->dot(phi_w, phi_w, n))) {
+        slot->adjoint.outcome = MB_DIVERGED;
+    }
+    if (slot->adjoint.outcome == MB_DIVERGED) { /* it has no part in the batch's gradient */
+        memset(w, 0, n * sizeof(float));
+        memset(phi_w, 0, n * sizeof(float));
     }
     if (call->w) memcpy(call->w + slot->sample * n, w, n * sizeof(float));
     slot->adjoint.residual = slot->rho_first > 0 ? sqrt(slot->rho / slot->rho_first) : 0;
@@ -198,12 +206,12 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
         }
         begin_right_side(solver, slot, call->wrt);
         break;
-    case RIGHT_SIDE: /* safe = Phi d */
-        begin(solver, slot);
-        break;
+    case RIGHT_SIDE: /* safe = Phi d */ begin(solver, slot); break;
     case ITERATE:
-        if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT) step_fixed_point(solver, slot);
-        else step_cg(solver, slot);
+        if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT)
+            step_fixed_point(solver, slot);
+        else
+            step_cg(solver, slot);
         ++slot->adjoint.iterations;
         *done = ended(solver, slot);
         break;
@@ -270,8 +278,13 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
     if (logits) MB_TRY(mb_finite_check("logits", batch, model->size, logits));
     MB_TRY(mb_call_begin(solver));
     adjoint_call call = {observed, q, logits, dloss, wrt, w, gradient, results};
-    mb_task task = {.solver = solver, .load = load, .advance = advance, .group = group,
-                    .batch = batch, .together = true, .call = &call};
+    mb_task task = {.solver = solver,
+                    .load = load,
+                    .advance = advance,
+                    .group = group,
+                    .batch = batch,
+                    .together = true,
+                    .call = &call};
     gradient_clear(solver);
     MB_TRY(mb_task_run(&task));
     double collecting = mb_clock();
@@ -312,8 +325,11 @@ mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v, float
     MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
     MB_TRY(mb_call_begin(solver));
     apply_call call = {NULL, v, out};
-    mb_task task = {.solver = solver, .load = apply_load, .advance = apply_advance,
-                    .batch = batch, .call = &call};
+    mb_task task = {.solver = solver,
+                    .load = apply_load,
+                    .advance = apply_advance,
+                    .batch = batch,
+                    .call = &call};
     return mb_task_run(&task);
 }
 
@@ -367,8 +383,13 @@ mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float 
     MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
     MB_TRY(mb_call_begin(solver));
     apply_call call = {w, v, NULL};
-    mb_task task = {.solver = solver, .load = product_load, .advance = product_advance,
-                    .group = product_group, .batch = batch, .together = true, .call = &call};
+    mb_task task = {.solver = solver,
+                    .load = product_load,
+                    .advance = product_advance,
+                    .group = product_group,
+                    .batch = batch,
+                    .together = true,
+                    .call = &call};
     gradient_clear(solver);
     MB_TRY(mb_task_run(&task));
     gradient_collect(solver, gradient);

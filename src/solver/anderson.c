@@ -10,6 +10,8 @@
  * where q is nearly one-hot, and must not be fitted there.
  * The window is small, so the normal equations, in double, with a relative ridge, are as
  * good as a QR factorisation here, and cost one pass over the history.
+ * Where the free energy is not known to be convex it stays off: a smaller residual may be that
+ * of a saddle point, from which the plain steps have to escape again and again.
  */
 #include <math.h>
 #include <string.h>
@@ -66,7 +68,8 @@ static bool coefficients(const mb_solver *solver, const mb_slot *slot, float *ga
 }
 
 void mb_anderson_step(const mb_solver *solver, mb_slot *slot) {
-    size_t n = solver->model->size, window = (size_t)solver->settings.anderson;
+    size_t n = solver->model->size;
+    size_t window = solver->spectrum.modulus > 0 ? (size_t)solver->settings.anderson : 0;
     const mb_kernels *kernels = solver->kernels;
     float gamma[MB_WINDOW_MAX];
     bool first = slot->columns == 0 && slot->newest == 0;

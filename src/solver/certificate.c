@@ -7,28 +7,41 @@
  * and Phi <= blkdiag(A'A). Its gradient along those directions is r = centred(log q - g), so
  *     || q - q* ||_2 <= || r ||_2 / mu,     F(q) - F* <= || r ||_2^2 / (2 mu).
  * A bound for the rounding errors of r is added: at tight tolerances they are what is left.
+ * Those of A x are as large as A x is, which g need not show where its parts cancel; with x = S q,
+ *     || A x ||^2 = sum_v x_v'G_v x_v - q'Phi q  <=  variables * max ||A_v||^2 - q'Phi q,
+ * and they reach g through S A', whose square norm is at most max ||A_v||^2 - lambda_min.
  */
 #include <math.h>
 
 #include "solver/solver.h"
 
+/* Roundings of a sum of products, in units of its size: four halves of the last place. */
+#define SUM_ERROR 2.4e-7
+
+static double product_slack(const mb_solver *solver, double coupling) {
+    const mb_spectrum *s = &solver->spectrum;
+    double rows = (double)solver->model->variables * s->bound_max - coupling;
+    return SUM_ERROR * SUM_ERROR * (s->bound_max - s->lambda_min) * fmax(rows, 0);
+}
+
 void mb_certify(const mb_solver *solver, mb_slot *slot) {
     const mb_model *model = solver->model;
-    double squares = 0, slack = 0, entropy = 0, pairs = 0;
+    double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0;
     size_t at = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        entropy += solver->kernels->misfit(&squares, &slack, slot->q, slot->u, slot->g,
-                                           slot->hidden + at, slot->hidden_count[i],
-                                           solver->runs[i].k);
+        entropy +=
+            solver->kernels->misfit(&squares, &slack, slot->q, slot->u, slot->g, slot->hidden + at,
+                                    slot->hidden_count[i], solver->runs[i].k);
         at += solver->runs[i].count;
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        pairs += solver->kernels->dot(slot->q + tier->offset, slot->g + tier->offset, tier->size) +
-                 solver->kernels->dot(slot->q + tier->offset, model->parameters + tier->bias,
-                                      tier->size);
+        const float *q = slot->q + tier->offset;
+        logits += solver->kernels->dot(q, slot->g + tier->offset, tier->size);
+        biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
     }
-    slot->result.free_energy = entropy - 0.5 * pairs;
+    slot->result.free_energy = entropy - 0.5 * (logits + biases);
+    if (squares > 0) slack += product_slack(solver, logits - biases); /* something is hidden */
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);
     slot->result.certificate = proven ? bound / mu : INFINITY;

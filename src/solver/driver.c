@@ -36,13 +36,12 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
     size_t n = model->size, real = sizeof(float);
     s->hidden = mb_arena_take(arena, model->variables, sizeof(uint32_t));
     s->hidden_count = mb_arena_take(arena, solver->run_count, sizeof(size_t));
-    float **tensors[] = {&s->q, &s->u, &s->g, &s->x, &s->r, &s->next, &s->next_u, &s->safe,
-                         &s->last_r, &s->w_buffer};
+    float **tensors[] = {&s->q,    &s->u,      &s->g,    &s->x,      &s->r,
+                         &s->next, &s->next_u, &s->safe, &s->last_r, &s->w_buffer};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; ++i) {
         *tensors[i] = mb_arena_take(arena, n, real);
     }
     s->lambda = mb_arena_take(arena, model->variables, real);
-    s->next_lambda = mb_arena_take(arena, model->variables, real);
     for (int64_t i = 0; i < solver->settings.anderson; ++i) {
         s->dt[i] = mb_arena_take(arena, n, real);
         s->dr[i] = mb_arena_take(arena, n, real);
@@ -109,14 +108,18 @@ mb_status mb_solver_create(mb_solver **out, const mb_model *model,
     if (settings) {
         MB_TRY(mb_settings_check(table, count, settings));
         if (settings->alpha * (settings->curvature - 1) >= 1) {
-            return mb_fail(MB_EINVAL, "alpha = %g is too large for curvature = %g: the prox needs "
-                           "alpha (curvature - 1) < 1", settings->alpha, settings->curvature);
+            return mb_fail(MB_EINVAL,
+                           "alpha = %g is too large for curvature = %g: the prox needs "
+                           "alpha (curvature - 1) < 1",
+                           settings->alpha, settings->curvature);
         }
     }
     MB_TRY(mb_alloc(&solver, 1, sizeof *solver));
     solver->model = model;
-    if (settings) solver->settings = *settings;
-    else mb_solver_settings_default(&solver->settings);
+    if (settings)
+        solver->settings = *settings;
+    else
+        mb_solver_settings_default(&solver->settings);
     mb_status status = build(solver);
     if (status != MB_OK) {
         mb_solver_destroy(solver);
@@ -145,7 +148,9 @@ void mb_solver_destroy(mb_solver *solver) {
 /* -------------------------------------------------------------------- refresh -- */
 
 /* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
- * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min.      */
+ * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min. With a
+ * smaller c (a model that is not monotone) L bounds c I - Phi from both sides, and alpha < 2/L
+ * still makes every plain step lower the free energy.                                     */
 static void choose_step(mb_solver *solver) {
     const mb_model *model = solver->model;
     mb_spectrum *s = &solver->spectrum;
@@ -162,7 +167,7 @@ static void choose_step(mb_solver *solver) {
     if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
     double upper = fmax(s->bound_max, s->lambda_max);
     double lowest = upper - (upper - s->lambda_min) / (1 - solver->lanczos.margin);
-    s->lipschitz = s->curvature - lowest;
+    s->lipschitz = fmax(s->curvature - lowest, s->lambda_max - s->curvature);
     s->alpha = solver->settings.alpha;
     if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
 }
@@ -177,6 +182,9 @@ static mb_status worker_refresh(void *context, size_t index, size_t workers) {
 
 mb_status mb_solver_refresh(mb_solver *solver) {
     const mb_model *model = solver->model;
+    if (!model->accepted) {
+        return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
+    }
     if (solver->version == model->version) return MB_OK;
     MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
     choose_step(solver);
@@ -188,9 +196,13 @@ mb_status mb_solver_refresh(mb_solver *solver) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
         size_t at = model->variable_offset[run->first];
-        mb_prox_args args = {.z = solver->start_q + at, .u = solver->start_u + at,
-                             .x = solver->start_u + at, .rows = run->count, .k = run->k,
-                             .alpha = 1, .c = 1};
+        mb_prox_args args = {.z = solver->start_q + at,
+                             .u = solver->start_u + at,
+                             .x = solver->start_u + at,
+                             .rows = run->count,
+                             .k = run->k,
+                             .alpha = 1,
+                             .c = 1};
         solver->kernels->prox(&args);
     }
     solver->version = model->version;
@@ -231,10 +243,16 @@ void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float 
                   const float *x, double alpha, double c, bool warm) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
-        mb_prox_args args = {.z = z, .u = u, .lambda = lambda ? lambda + run->first : NULL,
-                             .x = x, .offset = slot->hidden + run->first,
-                             .rows = slot->hidden_count[i], .k = run->k, .alpha = (float)alpha,
-                             .c = (float)c, .warm = warm};
+        mb_prox_args args = {.z = z,
+                             .u = u,
+                             .lambda = lambda ? lambda + run->first : NULL,
+                             .x = x,
+                             .offset = slot->hidden + run->first,
+                             .rows = slot->hidden_count[i],
+                             .k = run->k,
+                             .alpha = (float)alpha,
+                             .c = (float)c,
+                             .warm = warm};
         solver->kernels->prox(&args);
     }
 }
@@ -301,8 +319,8 @@ mb_status mb_task_run(mb_task *task) {
 /* ------------------------------------------------------------------------ calls -- */
 
 mb_status mb_call_begin(mb_solver *solver) {
+    atomic_store(&solver->interrupted, false); /* first: what comes during the refresh counts */
     MB_TRY(mb_solver_refresh(solver));
-    atomic_store(&solver->interrupted, false);
     double limit = solver->settings.time_limit;
     solver->deadline = limit > 0 ? mb_clock() + 1e3 * limit : 0;
     for (size_t i = 0; i < solver->workers; ++i) {
@@ -318,8 +336,11 @@ mb_status mb_call_begin(mb_solver *solver) {
 void mb_call_end(const mb_solver *solver, double began, mb_report *report) {
     if (report == NULL) return;
     const mb_spectrum *s = &solver->spectrum;
-    *report = (mb_report){.alpha = s->alpha, .curvature = s->curvature, .modulus = s->modulus,
-                          .lambda_max = s->lambda_max, .lambda_min = s->lambda_min};
+    *report = (mb_report){.alpha = s->alpha,
+                          .curvature = s->curvature,
+                          .modulus = s->modulus,
+                          .lambda_max = s->lambda_max,
+                          .lambda_min = s->lambda_min};
     for (size_t i = 0; i < solver->workers; ++i) {
         const mb_worker *w = &solver->worker[i];
         report->ms_operator += w->ms_operator;

@@ -53,9 +53,14 @@ static mb_status prox_worker(void *context, size_t worker, size_t workers) {
         return MB_OK;
     }
     bool warm = job->kind == WARM;
-    mb_prox_args args = {.z = job->z + at, .u = warm ? job->u + at : NULL,
-                         .lambda = warm ? job->lambda + begin : NULL, .x = job->x + at,
-                         .rows = end - begin, .k = job->k, .alpha = job->alpha, .c = job->c,
+    mb_prox_args args = {.z = job->z + at,
+                         .u = warm ? job->u + at : NULL,
+                         .lambda = warm ? job->lambda + begin : NULL,
+                         .x = job->x + at,
+                         .rows = end - begin,
+                         .k = job->k,
+                         .alpha = job->alpha,
+                         .c = job->c,
                          .warm = warm};
     job->kernels->prox(&args);
     return MB_OK;
@@ -76,8 +81,8 @@ static mb_status warm_state(mb_pool *pool, prox_job *job, const float *near, flo
     return mb_pool_run(pool, prox_worker, &solve);
 }
 
-static mb_status prox_rounds(mb_prox_timing *timing, mb_pool *pool, prox_job *job, float *buffers[8],
-                             size_t repeats) {
+static mb_status prox_rounds(mb_prox_timing *timing, mb_pool *pool, prox_job *job,
+                             float *buffers[8], size_t repeats) {
     double *samples;
     size_t n = job->rows * job->k;
     MB_TRY(mb_alloc(&samples, KINDS * repeats, sizeof *samples));

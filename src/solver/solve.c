@@ -25,15 +25,24 @@ typedef struct solve_call {
 
 /* --------------------------------------------------------------------- loading -- */
 
+/* Rows of `start` are made to sum to one: the certificate is for feasible q alone. */
 static void load_start(const mb_solver *solver, mb_slot *slot, const float *start) {
-    size_t n = solver->model->size;
+    const mb_model *model = solver->model;
+    size_t n = model->size;
     if (start == NULL) {
         memcpy(slot->q, solver->start_q, n * sizeof(float));
         memcpy(slot->u, solver->start_u, n * sizeof(float));
         return;
     }
-    memcpy(slot->q, start, n * sizeof(float));
-    for (size_t i = 0; i < n; ++i) slot->u[i] = logf(fmaxf(start[i], 1e-30f));
+    for (size_t v = 0; v < model->variables; ++v) {
+        size_t at = model->variable_offset[v];
+        double sum = 0;
+        for (uint32_t i = 0; i < model->variable_k[v]; ++i) sum += start[at + i];
+        for (uint32_t i = 0; i < model->variable_k[v]; ++i) {
+            slot->q[at + i] = (float)(start[at + i] / sum);
+            slot->u[at + i] = logf(fmaxf(slot->q[at + i], 1e-30f));
+        }
+    }
 }
 
 static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
@@ -130,13 +139,16 @@ static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_
     return slot->result.residual <= tolerance;
 }
 
-/* Squared residual per entry below which the rounding of the prox decides what grows. */
+/* Squared residual per entry, and per entry of x squared, below which roundings decide what
+ * grows: of the prox, and of x itself where it is large.                                   */
 #define NOISE 1e-10
+#define NOISE_X 1e-12
 
 /* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
  * true: x is already the next point. Halves a step size under which a plain step did not do what it must
  * while alpha <= 2/L: the forward part does not expand, and the prox of alpha f_c contracts by
- * 1 / (1 + alpha (2 - c)), because f_c is (2 - c)-strongly convex on the simplex.            */
+ * 1 / (1 + alpha (2 - c)), because f_c is (2 - c)-strongly convex on the simplex. Where F need
+ * not be convex, a residual may grow on the way, and the step is left as it is.              */
 static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
     size_t n = solver->model->size;
     if (slot->accelerated && !(sums->weighted <= KEEP * slot->weighted)) {
@@ -146,9 +158,11 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
         mb_anderson_reset(slot);
         return true;
     }
-    bool audible = sums->plain > NOISE * (double)n;
     double shrink = 1 / (1 + slot->alpha * (2 - solver->spectrum.curvature));
-    if (!slot->accelerated && audible && sums->plain > 1.01 * shrink * shrink * slot->plain) {
+    bool grew = !slot->accelerated && solver->spectrum.modulus > 0 &&
+                sums->plain > 1.01 * shrink * shrink * slot->plain;
+    double size = grew ? solver->kernels->dot(slot->x, slot->x, n) : 0;
+    if (grew && sums->plain > NOISE * (double)n + NOISE_X * size) {
         slot->alpha /= 2;
         ++slot->reductions;
         float alpha = (float)slot->alpha;
@@ -311,11 +325,19 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_call_begin(solver));
-    solve_call call = {observed, start, q, logits, results,
-                       solver->settings.method == MB_FORWARD_BACKWARD ? advance_forward_backward
-                                                                      : advance_peer};
-    mb_task task = {.solver = solver, .load = load, .advance = advance, .batch = batch,
-                    .bias = true, .call = &call};
+    solve_call call = {
+        observed,
+        start,
+        q,
+        logits,
+        results,
+        solver->settings.method == MB_FORWARD_BACKWARD ? advance_forward_backward : advance_peer};
+    mb_task task = {.solver = solver,
+                    .load = load,
+                    .advance = advance,
+                    .batch = batch,
+                    .bias = true,
+                    .call = &call};
     MB_TRY(mb_task_run(&task));
     mb_call_end(solver, began, report);
     return MB_OK;

@@ -43,8 +43,8 @@ typedef struct mb_slot {
     size_t *hidden_count; /* [runs]                                  */
     /* tensors of one sample */
     float *q, *u, *g, *x, *r, *next, *next_u;
-    float *lambda, *next_lambda;    /* [variables]                   */
-    float *safe, *last_r;           /* T and r of the last iteration */
+    float *lambda;        /* [variables]                   */
+    float *safe, *last_r; /* T and r of the last iteration */
     float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX];
     size_t columns, newest; /* of the history                        */
     bool accelerated;       /* the last step was Anderson's          */
@@ -54,9 +54,9 @@ typedef struct mb_slot {
     mb_result result;
     /* adjoint: see the names in adjoint.c */
     int phase;
-    const float *d;   /* dloss */
+    const float *d; /* dloss */
     float *w_buffer;
-    double rho, rho_first;
+    double rho, rho_first, p_norm;
     mb_adjoint_result adjoint;
 } mb_slot;
 
@@ -99,7 +99,7 @@ typedef struct mb_task {
     mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
     mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
     size_t batch;
-    bool bias;     /* out = Phi in + b */
+    bool bias; /* out = Phi in + b */
     bool together;
     const void *call; /* the caller's arguments */
 } mb_task;

@@ -39,11 +39,16 @@ enum { HEIGHT = sizeof picture / sizeof *picture, WIDTH = 72, PIXELS = HEIGHT * 
 
 /* Two row channels: the difference to the right, and the difference downwards. */
 static mb_status build(mb_model **model) {
-    mb_tier_desc tier = {.name = "pixels", .height = HEIGHT, .width = WIDTH, .groups = 1,
-                         .cardinality = 2};
+    mb_tier_desc tier = {
+        .name = "pixels", .height = HEIGHT, .width = WIDTH, .groups = 1, .cardinality = 2};
     mb_block_desc block = {.kind = MB_CONVOLUTION, .kernel = 2, .stride = 1, .padding = MB_FULL};
-    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1,
-                          .m = -0.9, .monotone = true, .center = true};
+    mb_model_desc desc = {.tiers = &tier,
+                          .tier_count = 1,
+                          .blocks = &block,
+                          .block_count = 1,
+                          .m = -0.9,
+                          .monotone = true,
+                          .center = true};
     mb_status status = mb_model_create(model, &desc);
     if (status != MB_OK) return status;
     float *weights = mb_model_weights(*model, 0, NULL);
@@ -72,8 +77,10 @@ static void draw(const char *title, const int32_t *observed, const float *q) {
         printf("    ");
         for (int x = 0; x < WIDTH; ++x) {
             int i = y * WIDTH + x;
-            if (q == NULL && observed[i] == MB_HIDDEN) fputs("\u00b7", stdout);
-            else fputs((q ? q[2 * i + 1] > 0.5f : observed[i] == 1) ? "\u2588" : " ", stdout);
+            if (q == NULL && observed[i] == MB_HIDDEN)
+                fputs("\u00b7", stdout);
+            else
+                fputs((q ? q[2 * i + 1] > 0.5f : observed[i] == 1) ? "\u2588" : " ", stdout);
         }
         printf("\n");
     }
@@ -88,13 +95,12 @@ static int show(const cli_args *args, const int32_t *observed, const float *q,
         wrong += (q[2 * i + 1] > 0.5f) != (picture[i / WIDTH][i % WIDTH] == '#');
     }
     if (cli_has(args, "json")) {
-        return cli_json(json_pack("{s:i,s:i,s:i,s:s,s:i,s:o,s:o,s:o}", "pixels", (int)PIXELS,
-                                  "hidden", hidden, "wrong", wrong, "outcome",
-                                  mb_outcome_name(result->outcome), "iterations",
-                                  (int)result->iterations, "certificate",
-                                  cli_json_number(result->certificate), "free_energy",
-                                  cli_json_number(result->free_energy), "ms",
-                                  cli_json_number(report->ms_total)));
+        return cli_json(
+            json_pack("{s:i,s:i,s:i,s:s,s:i,s:o,s:o,s:o}", "pixels", (int)PIXELS, "hidden", hidden,
+                      "wrong", wrong, "outcome", mb_outcome_name(result->outcome), "iterations",
+                      (int)result->iterations, "certificate", cli_json_number(result->certificate),
+                      "free_energy", cli_json_number(result->free_energy), "ms",
+                      cli_json_number(report->ms_total)));
     }
     draw("What the model sees (\u00b7 is hidden):", observed, NULL);
     draw("What it makes of it:", observed, q);

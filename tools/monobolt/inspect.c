@@ -29,8 +29,8 @@ static const char *shape_of(const mb_tier_desc *tier, char *text, size_t room) {
 static void print_model(const mb_model *model, size_t parameters, const mb_spectrum *s) {
     const mb_model_desc *desc = mb_model_describe(model);
     char text[128];
-    printf("%-12s %-20s %9s %9s %8s %9s %9s\n", "tier", "grid x groups of k", "variables", "entries",
-           "classes", "||A_v||", "clamped");
+    printf("%-12s %-20s %9s %9s %8s %9s %9s\n", "tier", "grid x groups of k", "variables",
+           "entries", "classes", "||A_v||", "clamped");
     for (size_t t = 0; t < desc->tier_count; ++t) {
         mb_tier_info info;
         if (mb_model_tier(model, t, &info) != MB_OK) continue;
@@ -45,9 +45,11 @@ static void print_model(const mb_model *model, size_t parameters, const mb_spect
         size_t count;
         mb_model_weights((mb_model *)(uintptr_t)model, b, &count);
         printf("%-12.12s %-12.12s ", desc->tiers[block->row].name, desc->tiers[block->column].name);
-        if (block->kind == MB_DENSE) printf("%-13s %6s %6s %7s %10zu\n", "dense", "", "", "", count);
-        else printf("%-13s %6u %6u %7s %10zu\n", "convolution", block->kernel, block->stride,
-                    block->padding == MB_FULL ? "full" : "same", count);
+        if (block->kind == MB_DENSE)
+            printf("%-13s %6s %6s %7s %10zu\n", "dense", "", "", "", count);
+        else
+            printf("%-13s %6u %6u %7s %10zu\n", "convolution", block->kernel, block->stride,
+                   block->padding == MB_FULL ? "full" : "same", count);
     }
     for (size_t t = 0; t < desc->tier_count; ++t) {
         bool leaves = false;
@@ -58,14 +60,17 @@ static void print_model(const mb_model *model, size_t parameters, const mb_spect
     }
     printf("\nparameters   %zu\n", parameters);
     printf("variables    %zu (%zu entries)\n", mb_model_variables(model), mb_model_size(model));
-    if (desc->monotone) printf("m            %g%s\n", desc->m, desc->center ? ", centred" : "");
-    else printf("m            none: not constrained to be monotone%s\n", desc->center ? ", centred" : "");
+    if (desc->monotone)
+        printf("m            %g%s\n", desc->m, desc->center ? ", centred" : "");
+    else
+        printf("m            none: not constrained to be monotone%s\n",
+               desc->center ? ", centred" : "");
     printf("lambda_max   %.4f  (proven: at most %.4f)\n", s->lambda_max, s->bound_max);
     printf("lambda_min   %.4f  (%u Lanczos steps)\n", s->lambda_min, s->steps);
     printf("c            %.4f\n", s->curvature);
     printf("L            %.4f  = c - lambda_min, with a margin for the estimate\n", s->lipschitz);
-    printf("alpha        %.4f  %s 2/L = %.4f\n", s->alpha, s->alpha < 2 / s->lipschitz ? "<" : "NOT <",
-           2 / s->lipschitz);
+    printf("alpha        %.4f  %s 2/L = %.4f\n", s->alpha,
+           s->alpha < 2 / s->lipschitz ? "<" : "NOT <", 2 / s->lipschitz);
     if (s->modulus > 0) {
         printf("certificate  || q - q* || <= %.4f || r ||, as F is %.4f-strongly convex\n",
                1 / s->modulus, s->modulus);
@@ -87,20 +92,20 @@ static json_t *json_model(const mb_model *model, size_t parameters, const mb_spe
                                                                           : tier->cardinality));
         }
         json_array_append_new(
-            tiers, json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:o,s:I}", "name", tier->name,
-                             "height", (int)tier->height, "width", (int)tier->width, "groups",
-                             (int)tier->groups, "cardinality", cards, "variables",
-                             (json_int_t)info.variables, "entries", (json_int_t)info.size,
-                             "classes", (json_int_t)info.classes, "norm_max",
-                             cli_json_number(info.norm_max), "clamped", (json_int_t)info.clamped));
+            tiers,
+            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:o,s:I}", "name", tier->name, "height",
+                      (int)tier->height, "width", (int)tier->width, "groups", (int)tier->groups,
+                      "cardinality", cards, "variables", (json_int_t)info.variables, "entries",
+                      (json_int_t)info.size, "classes", (json_int_t)info.classes, "norm_max",
+                      cli_json_number(info.norm_max), "clamped", (json_int_t)info.clamped));
     }
     for (size_t b = 0; b < desc->block_count; ++b) {
         const mb_block_desc *block = &desc->blocks[b];
         bool dense = block->kind == MB_DENSE;
         size_t count;
         mb_model_weights((mb_model *)(uintptr_t)model, b, &count);
-        json_t *entry = json_pack("{s:s,s:s,s:s,s:I}", "row", desc->tiers[block->row].name, "column",
-                                  desc->tiers[block->column].name, "kind",
+        json_t *entry = json_pack("{s:s,s:s,s:s,s:I}", "row", desc->tiers[block->row].name,
+                                  "column", desc->tiers[block->column].name, "kind",
                                   dense ? "dense" : "convolution", "weights", (json_int_t)count);
         if (!dense) {
             json_object_set_new(entry, "kernel", json_integer(block->kernel));
@@ -142,8 +147,10 @@ static int run(const cli_args *args) {
         code = cli_fail("%s", mb_error());
     } else {
         mb_model_parameters(model, &parameters);
-        if (cli_has(args, "json")) code = cli_json(json_model(model, parameters, &spectrum));
-        else print_model(model, parameters, &spectrum);
+        if (cli_has(args, "json"))
+            code = cli_json(json_model(model, parameters, &spectrum));
+        else
+            print_model(model, parameters, &spectrum);
     }
     mb_solver_destroy(solver);
     mb_model_destroy(model);
