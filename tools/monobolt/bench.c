@@ -182,7 +182,7 @@ static int bench_solve(bench *b, const mb_model *model) {
     report(b, "solve.applications", (double)all.solved.applications / batch, "per sample");
     report(b, "solve.certificate_max", all.certificate, "");
     report(b, "solve.step_reductions", all.solved.step_reductions, "");
-    report_timing(b, "solve", all.solve);
+    report_timing(b, "solve.call", all.solve);
     report(b, "solve.images_per_s", 1e3 * batch / all.solve.median, "samples/s");
     report(b, "solve.operator_ms", all.solved.ms_operator, "ms, summed over threads");
     report(b, "solve.prox_ms", all.solved.ms_prox, "ms");
@@ -191,7 +191,7 @@ static int bench_solve(bench *b, const mb_model *model) {
     report(b, "adjoint.tolerance", b->settings.adjoint_tolerance, "");
     report(b, "adjoint.iterations", (double)all.differentiated.iterations / batch, "per sample");
     report(b, "adjoint.converged", all.differentiated.converged, "samples");
-    report_timing(b, "adjoint", all.adjoint);
+    report_timing(b, "adjoint.call", all.adjoint);
     report(b, "adjoint.gradient_ms", all.differentiated.ms_gradient, "ms");
     report(b, "adjoint.thread_speedup", one.adjoint.median / all.adjoint.median, "x one thread");
     return CLI_OK;
