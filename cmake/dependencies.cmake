@@ -88,9 +88,11 @@ macro(monobolt_find_dependencies)
   monobolt_find_dependency(sleef    sleef.h   sleef    sleef      libsleef-dev)
   monobolt_find_dependency(inih     ini.h     inih     inih       libinih-dev)
   monobolt_find_dependency(jansson  jansson.h jansson  jansson    libjansson-dev)
+  monobolt_find_dependency(png      png.h     png      libpng     libpng-dev)
+  monobolt_find_dependency(archive  archive.h archive  libarchive libarchive-dev)
   monobolt_find_dependency(zlib     zlib.h    z        zlib       zlib1g-dev)
   monobolt_find_gomp()
   set(MONOBOLT_DEPENDENCIES monobolt::onednn monobolt::lapacke monobolt::openblas monobolt::sleef
-                            monobolt::inih monobolt::jansson monobolt::zlib monobolt::gomp
-                            Threads::Threads m)
+                            monobolt::inih monobolt::jansson monobolt::png monobolt::archive
+                            monobolt::zlib monobolt::gomp Threads::Threads m)
 endmacro()

@@ -340,6 +340,60 @@ typedef struct mb_operator_timing {
 MB_API mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
                                      size_t repeats);
 
+/* -------------------------------------------------------------------- data -- */
+
+typedef struct mb_dataset mb_dataset;
+typedef enum mb_split { MB_ALL, MB_TRAIN, MB_TEST } mb_split;
+
+/* Owned by the dataset. */
+typedef struct mb_dataset_info {
+    const char *name;               /* last part of the path                               */
+    size_t count;                   /* images, at least one                                */
+    uint32_t height, width, channels;
+    uint32_t classes;               /* labels are below this; 0: there are none            */
+    const char *const *class_names; /* `classes` names, or NULL                            */
+    const uint8_t *images;          /* [count][height][width][channels]                    */
+    const int32_t *labels;          /* [count], MB_HIDDEN where an image has none          */
+} mb_dataset_info;
+
+/* Reads a file, or a folder, of one of these kinds; each is told by its content or names:
+ *   IDX    train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-...; also .gz, also with
+ *          a dot for the second dash; classes.txt, one name a line, if it is there
+ *   CIFAR  data_batch_1.bin .. 5, test_batch.bin; the folder above; cifar-10-binary.tar.gz
+ *   NPY    uint8, or float in [0, 1]; [N][H][W] or [N][H][W][C]; labels in NAME-labels.npy;
+ *          in a folder: train.npy and test.npy
+ *   PNG    one image, or a folder of them in the order of their names; 16 bits are rounded
+ *          to 8, an alpha channel is dropped if it is opaque and refused if it is not
+ * MB_ALL is the training images, then the test images. A single file, and a folder of PNGs,
+ * know no split and are read whole. Every file is checked before memory is taken for it.   */
+MB_API mb_status mb_dataset_load(mb_dataset **dataset, const char *path, mb_split split);
+
+/* Copies images, and labels unless NULL, of which each is MB_HIDDEN or below `classes`. */
+MB_API mb_status mb_dataset_create(mb_dataset **dataset, const char *name, size_t count,
+                                   uint32_t height, uint32_t width, uint32_t channels,
+                                   const uint8_t *images, const int32_t *labels,
+                                   uint32_t classes);
+
+MB_API const mb_dataset_info *mb_dataset_describe(const mb_dataset *dataset);
+MB_API void mb_dataset_destroy(mb_dataset *dataset);
+
+/* Even bins, 2 .. 256 of them: category = floor(value bins / 256). In the order of the image
+ * (row, column, channel) they are the variables of a tier whose groups are the channels.
+ * A category stands for the centre of its bin, (category + 1/2) / bins, in [0, 1];
+ * MB_HIDDEN decodes to NaN.                                                                */
+MB_API mb_status mb_bins_encode(int32_t *categories, const uint8_t *values, size_t count,
+                                uint32_t bins);
+MB_API mb_status mb_bins_decode(float *values, const int32_t *categories, size_t count,
+                                uint32_t bins);
+
+/* Files that appear whole or not at all: after a failure the previous one is still there. */
+typedef enum mb_element { MB_UINT8, MB_INT32, MB_FLOAT32 } mb_element;
+MB_API mb_status mb_npy_write(const char *path, mb_element element, const size_t *shape,
+                              size_t rank, const void *values);
+MB_API mb_status mb_png_write(const char *path, const uint8_t *pixels, uint32_t height,
+                              uint32_t width, uint32_t channels); /* 1: gray, 3: RGB */
+MB_API mb_status mb_file_save(const char *path, const void *bytes, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

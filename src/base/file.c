@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Atomic replacement of files: temporary name, fsync, rename, fsync of the folder.
+ */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#define BUFFER_SIZE ((size_t)1 << 16)
+
+struct mb_file {
+    int descriptor;
+    char *path;      /* where it will be, links followed                 */
+    char *temporary; /* NULL: a device or pipe, written to directly      */
+    unsigned char *buffer;
+    size_t used;
+};
+
+static atomic_uint temporary_counter;
+
+const char *mb_file_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+mb_status mb_file_join(char **out, const char *folder, const char *name) {
+    size_t length = strlen(folder);
+    size_t room = length + strlen(name) + 2;
+    MB_TRY(mb_alloc(out, room, 1));
+    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    snprintf(*out, room, "%s%s%s", folder, slash, name);
+    return MB_OK;
+}
+
+static mb_status folder_make_one(const char *path) {
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return MB_OK;
+    int cause = errno;
+    if (stat(path, &info) == 0) {
+        if (S_ISDIR(info.st_mode)) return MB_OK;
+        return mb_fail(MB_EIO, "%s: is a file, not a folder", path);
+    }
+    return mb_fail(MB_EIO, "%s: cannot create the folder: %s", path, strerror(cause));
+}
+
+mb_status mb_file_make_folder(const char *path) {
+    char *copy;
+    mb_status status = MB_OK;
+    if (path[0] == '\0') return mb_fail(MB_EINVAL, "the name of a folder is empty");
+    MB_TRY(mb_strdup(&copy, path));
+    for (char *c = copy + 1; *c != '\0' && status == MB_OK; ++c) {
+        if (*c != '/') continue;
+        *c = '\0';
+        status = folder_make_one(copy);
+        *c = '/';
+    }
+    if (status == MB_OK) status = folder_make_one(copy);
+    mb_free(copy);
+    return status;
+}
+
+static void file_free(mb_file *file) {
+    mb_free(file->path);
+    mb_free(file->temporary);
+    mb_free(file->buffer);
+    mb_free(file);
+}
+
+void mb_file_abort(mb_file *file) {
+    if (file == NULL) return;
+    if (file->descriptor >= 0) (void)close(file->descriptor);
+    /* nothing can be done if this fails: the message of the first failure matters more */
+    if (file->temporary != NULL && file->descriptor >= 0) (void)unlink(file->temporary);
+    file_free(file);
+}
+
+/* Follows links, so that a linked file is replaced where it lies. */
+static mb_status target_resolve(mb_file *file, const char *path) {
+    struct stat info;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        char *real = realpath(path, NULL);
+        if (real == NULL) {
+            return mb_fail(MB_EIO, "%s: cannot write: the link leads nowhere: %s", path,
+                           strerror(errno));
+        }
+        mb_status status = mb_strdup(&file->path, real);
+        free(real);
+        return status;
+    }
+    return mb_strdup(&file->path, path);
+}
+
+static mb_status temporary_open(mb_file *file, const struct stat *previous) {
+    size_t room = strlen(file->path) + 48;
+    MB_TRY(mb_alloc(&file->temporary, room, 1));
+    /* a left-over of a killed process may have the name: try the next one */
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        snprintf(file->temporary, room, "%s.tmp-%ld-%u", file->path, (long)getpid(),
+                 atomic_fetch_add(&temporary_counter, 1u));
+        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->descriptor >= 0 || errno != EEXIST) break;
+    }
+    if (file->descriptor < 0) {
+        return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
+    }
+    if (previous != NULL && fchmod(file->descriptor, previous->st_mode & 0777) != 0) {
+        return mb_fail(MB_EIO, "%s: cannot keep the permissions: %s", file->path, strerror(errno));
+    }
+    return MB_OK;
+}
+
+static mb_status file_open(mb_file *file, const char *path) {
+    struct stat info;
+    if (path[0] == '\0') return mb_fail(MB_EINVAL, "the name of a file to write is empty");
+    MB_TRY(target_resolve(file, path));
+    bool there = stat(file->path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode)) {
+        return mb_fail(MB_EIO, "%s: cannot write: is a folder", path);
+    }
+    MB_TRY(mb_alloc(&file->buffer, BUFFER_SIZE, 1));
+    if (!there || S_ISREG(info.st_mode)) return temporary_open(file, there ? &info : NULL);
+    file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
+    if (file->descriptor < 0) return mb_fail(MB_EIO, "%s: cannot write: %s", path, strerror(errno));
+    return MB_OK;
+}
+
+mb_status mb_file_begin(mb_file **out, const char *path) {
+    mb_file *file;
+    *out = NULL;
+    if (path == NULL) return mb_fail(MB_EINVAL, "the name of a file to write is NULL");
+    MB_TRY(mb_alloc(&file, 1, sizeof *file));
+    file->descriptor = -1;
+    mb_status status = file_open(file, path);
+    if (status != MB_OK) {
+        mb_file_abort(file);
+        return status;
+    }
+    *out = file;
+    return MB_OK;
+}
+
+static mb_status bytes_write(mb_file *file, const unsigned char *bytes, size_t size) {
+    while (size > 0) {
+        ssize_t done = write(file->descriptor, bytes, size);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) {
+            return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
+        }
+        bytes += done;
+        size -= (size_t)done;
+    }
+    return MB_OK;
+}
+
+static mb_status buffer_flush(mb_file *file) {
+    size_t used = file->used;
+    file->used = 0;
+    return bytes_write(file, file->buffer, used);
+}
+
+mb_status mb_file_write(mb_file *file, const void *bytes, size_t size) {
+    if (size > BUFFER_SIZE - file->used) MB_TRY(buffer_flush(file));
+    if (size >= BUFFER_SIZE) return bytes_write(file, bytes, size);
+    if (size > 0) memcpy(file->buffer + file->used, bytes, size);
+    file->used += size;
+    return MB_OK;
+}
+
+/* Makes the new name itself survive a power cut. A folder that may be written but not read
+ * cannot be opened for this; the rename has happened all the same.                        */
+static mb_status folder_sync(const char *path) {
+    char *folder;
+    MB_TRY(mb_strdup(&folder, path));
+    char *slash = strrchr(folder, '/');
+    if (slash == folder) slash[1] = '\0';
+    else if (slash != NULL) *slash = '\0';
+    int descriptor = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    mb_free(folder);
+    if (descriptor < 0) return MB_OK;
+    int failed = fsync(descriptor) != 0 && errno == EIO ? errno : 0;
+    (void)close(descriptor);
+    if (failed) return mb_fail(MB_EIO, "%s: cannot write: %s", path, strerror(failed));
+    return MB_OK;
+}
+
+static mb_status file_rename(mb_file *file) {
+    if (file->temporary == NULL) return MB_OK;
+    if (fsync(file->descriptor) != 0) {
+        return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
+    }
+    if (rename(file->temporary, file->path) != 0) {
+        return mb_fail(MB_EIO, "%s: cannot put in place: %s", file->path, strerror(errno));
+    }
+    mb_free(file->temporary);
+    file->temporary = NULL;
+    return folder_sync(file->path);
+}
+
+mb_status mb_file_commit(mb_file *file) {
+    mb_status status = buffer_flush(file);
+    if (status == MB_OK) status = file_rename(file);
+    if (status != MB_OK) {
+        mb_file_abort(file);
+        return status;
+    }
+    if (close(file->descriptor) != 0) {
+        status = mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
+    }
+    file_free(file);
+    return status;
+}
+
+mb_status mb_file_finish(mb_file *file, mb_status status) {
+    if (status == MB_OK) return mb_file_commit(file);
+    mb_file_abort(file);
+    return status;
+}
+
+mb_status mb_file_save(const char *path, const void *bytes, size_t size) {
+    mb_file *file;
+    if (bytes == NULL && size > 0) return mb_fail(MB_EINVAL, "mb_file_save: bytes is NULL");
+    MB_TRY(mb_file_begin(&file, path));
+    return mb_file_finish(file, mb_file_write(file, bytes, size));
+}
