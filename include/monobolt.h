@@ -374,6 +374,11 @@ MB_API mb_status mb_dataset_create(mb_dataset **dataset, const char *name, size_
                                    const uint8_t *images, const int32_t *labels,
                                    uint32_t classes);
 
+/* `count` labelled digits drawn from strokes, white on black; every class as often as the
+ * others, in random order; the same seed gives the same bytes everywhere. Sizes: 8 .. 512.  */
+MB_API mb_status mb_digits_generate(mb_dataset **dataset, size_t count, uint32_t height,
+                                    uint32_t width, uint64_t seed);
+
 MB_API const mb_dataset_info *mb_dataset_describe(const mb_dataset *dataset);
 MB_API void mb_dataset_destroy(mb_dataset *dataset);
 
