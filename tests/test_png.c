@@ -6,6 +6,7 @@
 #include "data_files.h"
 
 #include <png.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #define HEIGHT 5u
@@ -196,6 +197,36 @@ static void png_bomb(void **state) {
     free(bytes);
 }
 
+static long peak_kilobytes(void) {
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_maxrss;
+}
+
+/* A comment of 768 MB, says its length, in a file of some hundred bytes. */
+static void png_chunk_that_promises_much(void **state) {
+    static const char *const chunks[] = {"tEXt", "zTXt", "iTXt", "iCCP", "unKn"};
+    static const uint8_t length[4] = {0x30, 0, 0, 0};
+    recipe r = {PNG_COLOR_TYPE_RGB, 8, false, NULL, NULL, NULL};
+    uint8_t file[4096];
+    size_t size;
+    (void)state;
+    put_png("a.png", &r);
+    uint8_t *bytes = get("a.png", &size);
+    assert_in_range(size, 34, sizeof file - 8);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; ++i) {
+        long before = peak_kilobytes();
+        memcpy(file, bytes, 33); /* up to the end of the first chunk */
+        memcpy(file + 33, length, 4);
+        memcpy(file + 37, chunks[i], 4);
+        memcpy(file + 41, bytes + 33, size - 33);
+        put("a.png", file, size + 8);
+        load_fails("a.png", MB_ALL, MB_EFORMAT, "a.png: ");
+        assert_true(peak_kilobytes() - before < 256 * 1024);
+    }
+    free(bytes);
+}
+
 static void png_folder_in_order(void **state) {
     static const char *const names[] = {"b.png", "a.png", "c.PNG", "10.png"};
     static const uint8_t order[] = {3, 1, 0, 2}; /* 10, a, b, c */
@@ -284,7 +315,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(png_reads_every_kind),    CASE(png_transparency),    CASE(png_cut_long_or_damaged),
         CASE(png_bomb),                CASE(png_folder_in_order), CASE(png_writes),
-        CASE(png_survives_failing_memory),
+        CASE(png_chunk_that_promises_much), CASE(png_survives_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,10 @@
 
 #define SIGNATURE_AND_IHDR 33u
 
+/* Far more than libpng needs for its rows and for zlib. A chunk may promise gigabytes, and
+ * libpng's own limit on chunks is only a warning to it.                                    */
+#define LIBPNG_BLOCK_MAX ((size_t)8 << 20)
+
 struct mb_png {
     png_structp png;
     png_infop info;
@@ -52,6 +56,8 @@ static void png_warned(png_structp png, png_const_charp text) {
 static png_voidp png_allocate(png_structp png, png_alloc_size_t size) {
     mb_png *self = png_get_mem_ptr(png);
     void *block;
+    /* not NULL: libpng would go on inside the chunk, as if another began there */
+    if (size > LIBPNG_BLOCK_MAX) png_error(png, "a chunk promises far too much");
     mb_status status = mb_alloc(&block, size, 1);
     if (status != MB_OK) self->status = status;
     return block;
