@@ -17,11 +17,13 @@
 #include "base/status.h"
 
 #define BUFFER_SIZE ((size_t)1 << 16)
+#define WRITE_MAX ((size_t)1 << 30) /* below what one call may take on any system */
 
 struct mb_file {
-    int descriptor;
+    int descriptor;  /* -1: closed                                       */
     char *path;      /* where it will be, links followed                 */
     char *temporary; /* NULL: a device or pipe, written to directly      */
+    bool waiting;    /* the temporary is there                           */
     unsigned char *buffer;
     size_t used;
 };
@@ -40,6 +42,10 @@ mb_status mb_file_join(char **out, const char *folder, const char *name) {
     const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
     snprintf(*out, room, "%s%s%s", folder, slash, name);
     return MB_OK;
+}
+
+static mb_status cannot_write(const char *path, int cause) {
+    return mb_fail(MB_EIO, "%s: cannot write: %s", path, strerror(cause));
 }
 
 static mb_status folder_make_one(const char *path) {
@@ -80,7 +86,7 @@ void mb_file_abort(mb_file *file) {
     if (file == NULL) return;
     if (file->descriptor >= 0) (void)close(file->descriptor);
     /* nothing can be done if this fails: the message of the first failure matters more */
-    if (file->temporary != NULL && file->descriptor >= 0) (void)unlink(file->temporary);
+    if (file->waiting) (void)unlink(file->temporary);
     file_free(file);
 }
 
@@ -110,9 +116,8 @@ static mb_status temporary_open(mb_file *file, const struct stat *previous) {
         file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (file->descriptor >= 0 || errno != EEXIST) break;
     }
-    if (file->descriptor < 0) {
-        return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
-    }
+    if (file->descriptor < 0) return cannot_write(file->path, errno);
+    file->waiting = true;
     if (previous != NULL && fchmod(file->descriptor, previous->st_mode & 0777) != 0) {
         return mb_fail(MB_EIO, "%s: cannot keep the permissions: %s", file->path, strerror(errno));
     }
@@ -130,8 +135,7 @@ static mb_status file_open(mb_file *file, const char *path) {
     MB_TRY(mb_alloc(&file->buffer, BUFFER_SIZE, 1));
     if (!there || S_ISREG(info.st_mode)) return temporary_open(file, there ? &info : NULL);
     file->descriptor = open(file->path, O_WRONLY | O_CLOEXEC);
-    if (file->descriptor < 0) return mb_fail(MB_EIO, "%s: cannot write: %s", path, strerror(errno));
-    return MB_OK;
+    return file->descriptor < 0 ? cannot_write(path, errno) : MB_OK;
 }
 
 mb_status mb_file_begin(mb_file **out, const char *path) {
@@ -151,11 +155,9 @@ mb_status mb_file_begin(mb_file **out, const char *path) {
 
 static mb_status bytes_write(mb_file *file, const unsigned char *bytes, size_t size) {
     while (size > 0) {
-        ssize_t done = write(file->descriptor, bytes, size);
+        ssize_t done = write(file->descriptor, bytes, size < WRITE_MAX ? size : WRITE_MAX);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0) {
-            return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
-        }
+        if (done < 0) return cannot_write(file->path, errno);
         bytes += done;
         size -= (size_t)done;
     }
@@ -176,47 +178,44 @@ mb_status mb_file_write(mb_file *file, const void *bytes, size_t size) {
     return MB_OK;
 }
 
-/* Makes the new name itself survive a power cut. A folder that may be written but not read
- * cannot be opened for this; the rename has happened all the same.                        */
-static mb_status folder_sync(const char *path) {
-    char *folder;
-    MB_TRY(mb_strdup(&folder, path));
+/* Makes the new name itself survive a power cut. The file is in place, so nothing may fail
+ * here for want of memory: the temporary's name, now done with, makes room for the folder's. */
+static mb_status folder_sync(mb_file *file) {
+    char *folder = file->temporary;
+    memcpy(folder, file->path, strlen(file->path) + 1);
     char *slash = strrchr(folder, '/');
-    if (slash == folder) slash[1] = '\0';
-    else if (slash != NULL) *slash = '\0';
-    int descriptor = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    mb_free(folder);
-    if (descriptor < 0) return MB_OK;
-    int failed = fsync(descriptor) != 0 && errno == EIO ? errno : 0;
-    (void)close(descriptor);
-    if (failed) return mb_fail(MB_EIO, "%s: cannot write: %s", path, strerror(failed));
-    return MB_OK;
+    if (slash != NULL) slash[slash == folder] = '\0'; /* "/x" lies in "/" */
+    int descriptor = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int cause = descriptor < 0 ? errno : 0;
+    if (descriptor >= 0 && fsync(descriptor) != 0) cause = errno;
+    if (descriptor >= 0) (void)close(descriptor);
+    /* EACCES: a folder that may be written but not read. EINVAL: a file system that has no
+     * such notion. The file is in place and whole either way.                              */
+    if (cause == 0 || cause == EACCES || cause == EINVAL) return MB_OK;
+    return mb_fail(MB_EIO, "%s: is written, but its folder cannot be synced: %s", file->path,
+                   strerror(cause));
 }
 
-static mb_status file_rename(mb_file *file) {
-    if (file->temporary == NULL) return MB_OK;
-    if (fsync(file->descriptor) != 0) {
-        return mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
+/* Closes before it renames: a file system may report a failed write as late as that. */
+static mb_status file_settle(mb_file *file) {
+    MB_TRY(buffer_flush(file));
+    if (file->temporary != NULL && fsync(file->descriptor) != 0) {
+        return cannot_write(file->path, errno);
     }
+    int descriptor = file->descriptor;
+    file->descriptor = -1;
+    if (close(descriptor) != 0) return cannot_write(file->path, errno);
+    if (file->temporary == NULL) return MB_OK;
     if (rename(file->temporary, file->path) != 0) {
         return mb_fail(MB_EIO, "%s: cannot put in place: %s", file->path, strerror(errno));
     }
-    mb_free(file->temporary);
-    file->temporary = NULL;
-    return folder_sync(file->path);
+    file->waiting = false;
+    return folder_sync(file);
 }
 
 mb_status mb_file_commit(mb_file *file) {
-    mb_status status = buffer_flush(file);
-    if (status == MB_OK) status = file_rename(file);
-    if (status != MB_OK) {
-        mb_file_abort(file);
-        return status;
-    }
-    if (close(file->descriptor) != 0) {
-        status = mb_fail(MB_EIO, "%s: cannot write: %s", file->path, strerror(errno));
-    }
-    file_free(file);
+    mb_status status = file_settle(file);
+    mb_file_abort(file); /* frees it; there is nothing left to take back after a success */
     return status;
 }
 

@@ -41,7 +41,7 @@ typedef struct mb_metadata {
     const char *key, *value; /* UTF-8 */
 } mb_metadata;
 
-/* Writes the file whole or not at all (see mb_file_replace). MB_EINVAL for names that repeat
+/* Writes the file whole or not at all (see base/file.h). MB_EINVAL for names that repeat
  * or are not UTF-8, or for the keys that the format and the checksum need themselves.       */
 mb_status mb_safetensors_write(const char *path, const mb_tensor *tensors, size_t tensor_count,
                                const mb_metadata *metadata, size_t metadata_count);

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writing safetensors: header by jansson, checksum by zlib, file by mb_file_replace.
+ * Writing safetensors: header by jansson, checksum by zlib, file by mb_file_begin.
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "model/replace.h"
 #include "model/safetensors.h"
 
 /* How the header begins: with the checksum, in a place known beforehand. */
 #define OPENING                                                                                    \
     "{\"" MB_SAFETENSORS_METADATA "\":{\"" MB_SAFETENSORS_CHECKSUM "\":\"" MB_SAFETENSORS_CRC
 #define NO_DIGITS "00000000"
+
+/* A piece of the file. */
+typedef struct span {
+    const void *data;
+    size_t size;
+} span;
 
 typedef struct writer {
     const mb_tensor *tensors;
@@ -24,7 +30,7 @@ typedef struct writer {
     json_t *header;
     char *text;  /* the header's length in 8 bytes, then the header */
     size_t size; /* of both */
-    mb_span *spans;
+    span *spans;
 } writer;
 
 static mb_status out_of_memory(const char *path) {
@@ -143,11 +149,11 @@ static mb_status header_dump(writer *w, const char *path) {
 
 static mb_status spans_make(writer *w) {
     MB_TRY(mb_alloc(&w->spans, w->count + 1, sizeof *w->spans));
-    w->spans[0] = (mb_span){w->text, w->size};
+    w->spans[0] = (span){w->text, w->size};
     for (size_t i = 0; i < w->count; ++i) {
-        mb_span *span = &w->spans[i + 1];
-        span->data = w->tensors[w->order[i]].data;
-        mb_tensor_bytes(&w->tensors[w->order[i]], &span->size); /* checked in tensor_add */
+        span *next = &w->spans[i + 1];
+        next->data = w->tensors[w->order[i]].data;
+        mb_tensor_bytes(&w->tensors[w->order[i]], &next->size); /* checked in tensor_add */
     }
     uLong crc = crc32_z(0, NULL, 0);
     for (size_t i = 0; i <= w->count; ++i) {
@@ -159,6 +165,16 @@ static mb_status spans_make(writer *w) {
     return MB_OK;
 }
 
+static mb_status spans_write(const writer *w, const char *path) {
+    mb_file *file;
+    mb_status status = MB_OK;
+    MB_TRY(mb_file_begin(&file, path));
+    for (size_t i = 0; i <= w->count && status == MB_OK; ++i) {
+        status = mb_file_write(file, w->spans[i].data, w->spans[i].size);
+    }
+    return mb_file_finish(file, status);
+}
+
 mb_status mb_safetensors_write(const char *path, const mb_tensor *tensors, size_t tensor_count,
                                const mb_metadata *metadata, size_t metadata_count) {
     writer w = {.tensors = tensors, .count = tensor_count, .header = json_object()};
@@ -168,7 +184,7 @@ mb_status mb_safetensors_write(const char *path, const mb_tensor *tensors, size_
     MB_GOTO(done, status, tensors_add(&w, path));
     MB_GOTO(done, status, header_dump(&w, path));
     MB_GOTO(done, status, spans_make(&w));
-    status = mb_file_replace(path, w.spans, w.count + 1);
+    status = spans_write(&w, path);
 done:
     json_decref(w.header);
     mb_free(w.order);
