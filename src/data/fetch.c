@@ -42,8 +42,9 @@ bool mb_fetch_complete(const mb_fetch_job *job) {
 /* ---------------------------------------------------------------- checking -- */
 
 /* Hashes the input, copying it to `to` unless that is NULL. */
-static mb_status hash_copy(mb_fetch_job *job, const mb_known_file *file, mb_input *input,
-                           const char *verb, mb_file *to, char text[MB_SHA256_TEXT]) {
+static mb_status hash_copy(mb_fetch_job *job, size_t index, mb_input *input, const char *verb,
+                           mb_file *to, char text[MB_SHA256_TEXT]) {
+    const mb_known_file *file = &job->set->files[index];
     mb_sha256 hash;
     uint8_t *block;
     char what[160];
@@ -66,6 +67,7 @@ static mb_status hash_copy(mb_fetch_job *job, const mb_known_file *file, mb_inpu
         }
     } while (got > 0);
     mb_sha256_end(&hash, text);
+    job->report->files[index].bytes = copied;
     status = mb_fetch_tell(job, what, copied, copied);
 done:
     mb_free(block);
@@ -95,8 +97,9 @@ static mb_status file_check(mb_fetch_job *job, size_t index) {
     mb_status status = MB_OK;
     if (stat(path, &info) != 0) goto done;
     MB_GOTO(done, status, mb_input_open_raw(&input, path));
-    MB_GOTO(done, status, hash_copy(job, file, input, "checking", NULL, text));
+    MB_GOTO(done, status, hash_copy(job, index, input, "checking", NULL, text));
     job->have[index] = strcmp(text, file->sha256) == 0;
+    if (job->have[index]) job->report->files[index].state = MB_FETCH_KEPT;
     const char *owner = job->have[index] ? NULL : owner_of(job, text);
     if (owner != NULL) {
         status = mb_fail(MB_EIO, "%s: is a file of %s; choose another folder for %s", path, owner,
@@ -111,7 +114,7 @@ done:
 /* ----------------------------------------------------------------- storing -- */
 
 /* Keeps a wrong file that is in the way as NAME.old. */
-static mb_status set_aside(const char *path) {
+static mb_status set_aside(const char *path, bool *done) {
     struct stat info;
     char *old;
     if (stat(path, &info) != 0) return MB_OK;
@@ -121,6 +124,7 @@ static mb_status set_aside(const char *path) {
     if (rename(path, old) != 0) {
         status = mb_fail(MB_EIO, "%s: cannot rename it to %s: %s", path, old, strerror(errno));
     }
+    *done |= status == MB_OK;
     mb_free(old);
     return status;
 }
@@ -130,14 +134,15 @@ static mb_status store_checked(mb_fetch_job *job, size_t index, mb_input *input,
     char text[MB_SHA256_TEXT];
     mb_file *to;
     MB_TRY(mb_file_begin(&to, path));
-    mb_status status = hash_copy(job, file, input, "storing", to, text);
+    mb_status status = hash_copy(job, index, input, "storing", to, text);
     if (status == MB_OK && strcmp(text, file->sha256) != 0) {
         status = mb_fail(MB_EFORMAT, "%s: its sha256 is %.16s..., not %.16s...",
                          mb_input_name(input), text, file->sha256);
     }
-    if (status == MB_OK) status = set_aside(path);
+    if (status == MB_OK) status = set_aside(path, &job->report->files[index].set_aside);
     MB_TRY(mb_file_finish(to, status));
     job->have[index] = true;
+    job->report->files[index].state = MB_FETCH_STORED;
     return MB_OK;
 }
 
@@ -272,11 +277,22 @@ static mb_status folder_lock(const char *dir, int *lock) {
     return MB_OK; /* a file system without locks is no obstacle */
 }
 
+static void report_begin(mb_fetch_report *report, const mb_known_set *set) {
+    *report = (mb_fetch_report){.count = set->file_count};
+    for (size_t i = 0; i < set->file_count; ++i) {
+        const char *sum = set->files[i].sha256;
+        report->files[i].name = set->files[i].name;
+        snprintf(report->files[i].sha256, sizeof report->files[i].sha256, "%s", sum ? sum : "");
+    }
+}
+
 static mb_status job_begin(mb_fetch_job *job, int *lock) {
+    job->report->count = 0;
     MB_TRY(mb_file_make_folder(job->dir));
     MB_TRY(mb_file_join(&job->scratch, job->dir, SCRATCH));
     mb_status status = folder_lock(job->dir, lock);
-    if (status != MB_OK) mb_free(job->scratch);
+    if (status == MB_OK) report_begin(job->report, job->set);
+    else mb_free(job->scratch);
     return status;
 }
 
@@ -286,9 +302,12 @@ static void job_end(mb_fetch_job *job, int lock) {
 }
 
 mb_status mb_fetch_set(const mb_known_set *sets, size_t count, size_t index, const char *dir,
-                       const char *source, mb_progress progress, void *context) {
+                       const char *source, mb_progress progress, void *context,
+                       mb_fetch_report *report) {
+    mb_fetch_report ignored;
     mb_fetch_job job = {.sets = sets, .set_count = count, .set = &sets[index], .dir = dir,
-                        .progress = progress, .context = context};
+                        .progress = progress, .context = context,
+                        .report = report ? report : &ignored};
     int lock;
     MB_TRY(job_begin(&job, &lock));
     mb_status status = job_run(&job, source);
@@ -298,31 +317,28 @@ mb_status mb_fetch_set(const mb_known_set *sets, size_t count, size_t index, con
 
 /* ------------------------------------------------------------------ digits -- */
 
-/* Stores bytes made here, unless the file is there and the same. */
-static mb_status made_store(mb_fetch_job *job, const char *name, const uint8_t *bytes,
-                            size_t size) {
-    char text[MB_SHA256_TEXT];
+/* Stores bytes made here, unless the file is there and the same. `set` is the job's. */
+static mb_status made_store(mb_fetch_job *job, mb_known_set *set, size_t index,
+                            const uint8_t *bytes, size_t size) {
+    char *sum = job->report->files[index].sha256;
     mb_sha256 hash;
     mb_input *input;
     mb_sha256_begin(&hash);
     mb_sha256_add(&hash, bytes, size);
-    mb_sha256_end(&hash, text);
-    mb_known_set set = *job->set;
-    set.files[0] = (mb_known_file){name, size, text};
-    set.file_count = 1;
-    mb_fetch_job one = *job;
-    one.set = &set;
-    one.have[0] = false;
-    MB_TRY(file_check(&one, 0));
-    if (one.have[0]) return MB_OK;
-    MB_TRY(mb_input_memory(&input, name, bytes, size));
-    mb_status status = mb_fetch_store(&one, 0, input);
+    mb_sha256_end(&hash, sum);
+    set->files[index].bytes = size;
+    set->files[index].sha256 = sum;
+    MB_TRY(file_check(job, index));
+    if (job->have[index]) return MB_OK;
+    MB_TRY(mb_input_memory(&input, set->files[index].name, bytes, size));
+    mb_status status = mb_fetch_store(job, index, input);
     mb_input_close(input);
     return status;
 }
 
-static mb_status digits_part(mb_fetch_job *job, size_t count, uint64_t seed, const char *images,
-                             const char *labels) {
+/* Images to file `index`, labels to the one after it. */
+static mb_status digits_part(mb_fetch_job *job, mb_known_set *set, size_t index, size_t count,
+                             uint64_t seed) {
     mb_dataset *dataset = NULL;
     uint8_t *bytes = NULL;
     size_t size;
@@ -330,10 +346,10 @@ static mb_status digits_part(mb_fetch_job *job, size_t count, uint64_t seed, con
     MB_GOTO(done, status, mb_fetch_tell(job, "drawing digits", 0, 0));
     MB_GOTO(done, status, mb_digits_generate(&dataset, count, 28, 28, seed));
     MB_GOTO(done, status, mb_idx_images_pack(dataset, &bytes, &size));
-    MB_GOTO(done, status, made_store(job, images, bytes, size));
+    MB_GOTO(done, status, made_store(job, set, index, bytes, size));
     mb_free(bytes);
     MB_GOTO(done, status, mb_idx_labels_pack(dataset, &bytes, &size));
-    status = made_store(job, labels, bytes, size);
+    status = made_store(job, set, index + 1, bytes, size);
 done:
     mb_free(bytes);
     mb_dataset_destroy(dataset);
@@ -341,19 +357,21 @@ done:
 }
 
 static mb_status digits_fetch(const char *dir, const char *source, mb_progress progress,
-                              void *context) {
-    const mb_known_set set = {.name = "digits", .class_names = mb_known_sets[0].class_names};
+                              void *context, mb_fetch_report *report) {
+    mb_known_set set = {.name = "digits",
+                        .files = {{"train-images-idx3-ubyte", 0, NULL},
+                                  {"train-labels-idx1-ubyte", 0, NULL},
+                                  {"t10k-images-idx3-ubyte", 0, NULL},
+                                  {"t10k-labels-idx1-ubyte", 0, NULL}},
+                        .file_count = 4,
+                        .class_names = mb_known_sets[0].class_names};
     mb_fetch_job job = {.sets = mb_known_sets, .set_count = mb_known_set_count, .set = &set,
-                        .dir = dir, .progress = progress, .context = context};
+                        .dir = dir, .progress = progress, .context = context, .report = report};
     int lock;
     if (source != NULL) return mb_fail(MB_EINVAL, "digits are drawn here and have no source");
     MB_TRY(job_begin(&job, &lock));
-    mb_status status = digits_part(&job, DIGITS_TRAIN, 1, "train-images-idx3-ubyte",
-                                   "train-labels-idx1-ubyte");
-    if (status == MB_OK) {
-        status = digits_part(&job, DIGITS_TEST, 2, "t10k-images-idx3-ubyte",
-                             "t10k-labels-idx1-ubyte");
-    }
+    mb_status status = digits_part(&job, &set, 0, DIGITS_TRAIN, 1);
+    if (status == MB_OK) status = digits_part(&job, &set, 2, DIGITS_TEST, 2);
     if (status == MB_OK) status = class_names_write(&job);
     job_end(&job, lock);
     return status;
@@ -367,13 +385,16 @@ const char *const *mb_fetch_names(void) {
 }
 
 mb_status mb_fetch(const char *name, const char *dir, const char *source, mb_progress progress,
-                   void *context) {
+                   void *context, mb_fetch_report *report) {
+    mb_fetch_report ignored;
+    if (report == NULL) report = &ignored;
+    report->count = 0;
     if (name == NULL || dir == NULL) return mb_fail(MB_EINVAL, "mb_fetch: NULL");
-    if (strcmp(name, "digits") == 0) return digits_fetch(dir, source, progress, context);
+    if (strcmp(name, "digits") == 0) return digits_fetch(dir, source, progress, context, report);
     for (size_t i = 0; i < mb_known_set_count; ++i) {
         if (strcmp(name, mb_known_sets[i].name) == 0) {
             return mb_fetch_set(mb_known_sets, mb_known_set_count, i, dir, source, progress,
-                                context);
+                                context, report);
         }
     }
     return mb_fail(MB_EINVAL, "'%s' is none of mnist, fashion-mnist, cifar10, digits", name);

@@ -12,8 +12,6 @@
 #include "data/input.h"
 #include "monobolt.h"
 
-#define MB_FETCH_FILES 4
-
 typedef struct mb_known_file {
     const char *name;
     uint64_t bytes;     /* about: for the progress, and to stop what is far too long */
@@ -45,11 +43,13 @@ typedef struct mb_fetch_job {
     void *context;
     bool have[MB_FETCH_FILES];
     bool stopped; /* by the progress callback */
+    mb_fetch_report *report;
 } mb_fetch_job;
 
 /* mb_fetch of sets[index] from any table, the known ones or a test's. */
 mb_status mb_fetch_set(const mb_known_set *sets, size_t count, size_t index, const char *dir,
-                       const char *source, mb_progress progress, void *context);
+                       const char *source, mb_progress progress, void *context,
+                       mb_fetch_report *report);
 
 /* Tells the callback; fails if it wants to stop. */
 mb_status mb_fetch_tell(mb_fetch_job *job, const char *what, uint64_t done, uint64_t total);
