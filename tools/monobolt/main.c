@@ -5,10 +5,11 @@
  */
 #include "cli.h"
 
-extern const cli_command command_demo, command_inspect, command_bench;
+extern const cli_command command_demo, command_fetch, command_inspect, command_bench;
 
 static const cli_command *const commands[] = {
     &command_demo,
+    &command_fetch,
     &command_inspect,
     &command_bench,
     NULL,
