@@ -70,6 +70,7 @@ V void v_transpose4(vf *a) {
 #include "kernels/tiles.inc"
 
 #include "kernels/rows.inc"
+#include "kernels/solver_rows.inc"
 
 #include "kernels/prox_rows.inc"
 
@@ -78,6 +79,8 @@ const mb_kernels mb_kernels_avx2 = {
     .softmax = softmax,
     .prox = prox,
     .prox_vjp = prox_vjp,
+    .residual = residual,
+    .covariance = covariance,
     MB_ELEMENTWISE_KERNELS,
 };
 

@@ -69,6 +69,7 @@ V void v_transpose4(vf *a) {
 #include "kernels/tiles.inc"
 
 #include "kernels/rows.inc"
+#include "kernels/solver_rows.inc"
 
 #include "kernels/prox_rows.inc"
 
@@ -77,6 +78,8 @@ const mb_kernels mb_kernels_neon = {
     .softmax = softmax,
     .prox = prox,
     .prox_vjp = prox_vjp,
+    .residual = residual,
+    .covariance = covariance,
     MB_ELEMENTWISE_KERNELS,
 };
 

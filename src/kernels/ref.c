@@ -124,5 +124,7 @@ const mb_kernels mb_kernels_ref = {
     .softmax = softmax,
     .prox = prox,
     .prox_vjp = prox_vjp,
+    .residual = residual_plain,
+    .covariance = covariance_plain,
     MB_ELEMENTWISE_KERNELS,
 };
