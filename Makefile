@@ -44,7 +44,7 @@ build:
 	    { cat $(BUILD)/configure.log; exit 1; }
 	@MAKEFLAGS=--no-print-directory cmake --build $(BUILD) --parallel $(JOBS)
 
-demo: ## install what is missing, build, and show what it does
+demo: ## install what is missing, build, and complete digits: out/demo/index.html
 	@scripts/install-deps build
 	@$(MAKE) --no-print-directory build
 	@$(BUILD)/monobolt demo

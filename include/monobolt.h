@@ -134,6 +134,15 @@ MB_API mb_status mb_model_create(mb_model **model, const mb_model_desc *desc);
 MB_API mb_status mb_model_load_spec(mb_model **model, const char *path); /* models/x.ini */
 MB_API void mb_model_destroy(mb_model *model);
 
+/* The keys of a spec, section by section, for help and documents. */
+typedef struct mb_spec_key {
+    const char *section, *section_help; /* "[tier NAME]", and what it is for                 */
+    const char *name, *help;
+    const mb_setting *setting;          /* its values; NULL: text, described by the next two */
+    const char *values, *fallback;      /* "ROWSxCOLUMNS"; NULL: the key is needed           */
+} mb_spec_key;
+MB_API bool mb_spec_key_at(size_t index, mb_spec_key *key); /* false: there are no more */
+
 /* The description, owned by the model, with names and cardinalities filled in. */
 MB_API const mb_model_desc *mb_model_describe(const mb_model *model);
 MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample    */
@@ -189,6 +198,8 @@ typedef struct mb_solver_settings {
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
     double time_limit;          /* seconds for one call; 0: none                            */
+    bool unrolled;              /* keep every iterate, for mb_solver_unrolled: memory grows with
+                                   max_iterations; no acceleration, no check of the step    */
     int64_t threads;            /* 0: one per processor                                     */
     int kernels;                /* 0: the best this machine has; see mb_kernel_names        */
 } mb_solver_settings;
@@ -281,6 +292,19 @@ MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_
                                    const float *dloss, float *w, float *gradient,
                                    mb_adjoint_result *results, mb_report *report);
 
+/* The gradient of the iterations themselves, whether or not they had converged: what plain
+ * differentiation of mb_solver_solve gives, the start at softmax(b) included. For a solver made
+ * with `unrolled`, and after a solve that began at start = NULL; each sample's iterations are
+ * run again, then swept backwards. All but `solved` is as for mb_solver_adjoint.
+ *   solved   [batch]             from mb_solver_solve: how many iterations each sample took
+ *   w        [batch][size]       out, or NULL: the gradient by a per-sample bias
+ * A sample that diverged, here or in the solve, or was interrupted here has w = 0 and no part in
+ * the gradient: its result says so. Residuals are 0.                                        */
+MB_API mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *observed,
+                                    const mb_result *solved, mb_wrt wrt, const float *dloss,
+                                    float *w, float *gradient, mb_adjoint_result *results,
+                                    mb_report *report);
+
 /* out = Phi v for any v [batch][size]; Phi is symmetric, so this is also its gradient. */
 MB_API mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v, float *out);
 
@@ -316,29 +340,6 @@ MB_API mb_status mb_prox_vjp(float *out, const float *v, const float *z,
 
 /* Names of the kernel sets of this build, "auto" first, NULL at the end. */
 MB_API const char *const *mb_kernel_names(void);
-
-/* ---------------------------------------------------------------- measuring -- */
-
-typedef struct mb_timing {
-    double min, median; /* milliseconds */
-} mb_timing;
-
-/* prox against softmax on `elements` normal numbers in rows of k: cold, and warm-started from
- * an x that differs by one part in a hundred, a solver's last steps.                          */
-typedef struct mb_prox_timing {
-    mb_timing softmax, cold, warm;
-} mb_prox_timing;
-MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
-                                 double c, int kernels, size_t threads, size_t repeats);
-
-/* Phi on a batch against the convolutions it cannot do without: the same oneDNN calls on the
- * same tensors with nothing between them.                                                     */
-typedef struct mb_operator_timing {
-    mb_timing apply, convolutions;
-    double multiply_adds; /* of the convolutions of one sample */
-} mb_operator_timing;
-MB_API mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
-                                     size_t repeats);
 
 /* -------------------------------------------------------------------- data -- */
 
@@ -432,6 +433,177 @@ typedef struct mb_fetch_report {
 MB_API mb_status mb_fetch(const char *name, const char *dir, const char *source,
                           mb_progress progress, void *context, mb_fetch_report *report);
 MB_API const char *const *mb_fetch_names(void); /* NULL at the end */
+
+/* ----------------------------------------------------------------- networks -- */
+
+typedef enum mb_mask_kind { MB_MASK_RANDOM, MB_MASK_PATCH, MB_MASK_TOP, MB_MASK_BOTTOM } mb_mask_kind;
+
+/* Which pixels a sample shows. */
+typedef struct mb_mask_settings {
+    int kind;             /* mb_mask_kind: top and bottom say which half is hidden           */
+    double observe;       /* random: the probability that a pixel is shown ...               */
+    double observe_range; /* ... drawn for each image from observe -+ this                   */
+    int64_t patch;        /* patch: side of the hidden square                                */
+    double inject;        /* probability that the label is shown too                         */
+} mb_mask_settings;
+MB_API const mb_setting *mb_mask_settings_table(size_t *count);
+
+typedef enum mb_schedule { MB_CONSTANT, MB_COSINE } mb_schedule;
+typedef enum mb_gradient_kind { MB_IMPLICIT, MB_UNROLLED } mb_gradient_kind;
+
+typedef struct mb_train_settings {
+    int64_t seed, epochs, batch;
+    double learning_rate;
+    int schedule;                 /* mb_schedule                                              */
+    int64_t warmup;               /* steps in which the rate rises from zero                  */
+    double beta1, beta2, weight_decay; /* Adam's; decay is applied apart from the gradient    */
+    double clip;                  /* largest norm of the gradient; 0: any                     */
+    double pixel_weight, label_weight; /* of the two losses                                   */
+    int64_t loss_ramp;            /* epochs from (0, 1) to those weights; 0: none             */
+    int64_t observe_ramp;         /* epochs from every pixel shown to `observe`; 0: none      */
+    double balance;               /* class weights (1-beta)/(1-beta^n); 0: equal weights      */
+    double focal;                 /* exponent of (1-p)^gamma; 0: cross-entropy                */
+    double pixel_temperature, label_temperature; /* where they start                          */
+    bool temperature_per_pixel;   /* no: one for all pixels                                   */
+    int64_t shift;                /* augmentation: pixels, black comes in                     */
+    int64_t crop;                 /* the same with the border mirrored                        */
+    bool flip;                    /* left and right                                           */
+    double rotate;                /* degrees, either way                                      */
+    double zoom;                  /* larger or smaller by up to this share                    */
+    int gradient;                 /* mb_gradient_kind                                         */
+} mb_train_settings;
+MB_API const mb_setting *mb_train_settings_table(size_t *count);
+
+/* A model with what it takes to use it on images: which tiers are the image and the label, the
+ * learned temperatures, and the settings of its spec.                                        */
+typedef struct mb_network mb_network;
+
+typedef struct mb_network_info {
+    uint32_t height, width, channels, bins, classes; /* of images; classes 0: no label tier    */
+    size_t image_tier, label_tier;                   /* SIZE_MAX: none                         */
+    size_t parameters;                               /* temperatures included                  */
+    uint64_t steps, epochs;                          /* of training so far                     */
+    const char *dataset;                             /* the [data] section's, or NULL          */
+    const char *spec;                                /* the text                               */
+} mb_network_info;
+
+/* From a spec (random weights by its seed), or from a file that was saved. */
+MB_API mb_status mb_network_load(mb_network **network, const char *path);
+MB_API void mb_network_destroy(mb_network *network);
+MB_API mb_network_info mb_network_describe(const mb_network *network);
+MB_API mb_model *mb_network_model(mb_network *network);
+MB_API const mb_solver_settings *mb_network_solver_settings(const mb_network *network);
+MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
+MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *network);
+/* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
+MB_API mb_status mb_network_save(const mb_network *network, const char *path);
+
+/* observed [count][variables of the model] for images [count][height][width][channels]:
+ * shown [count][height][width] non-zero where a pixel is shown, NULL: none is; labels [count],
+ * MB_HIDDEN or injected, NULL: none.                                                         */
+MB_API mb_status mb_network_observe(const mb_network *network, size_t count, const uint8_t *images,
+                                    const uint8_t *shown, const int32_t *labels,
+                                    int32_t *observed);
+
+/* Draws the masks of samples first .. first+count-1 of run `seed`: shown [count][height][width].
+ * The same arguments give the same masks, and mb_evaluate uses these.                        */
+MB_API mb_status mb_network_masks(const mb_network *network, const mb_mask_settings *mask,
+                                  uint64_t seed, size_t first, size_t count, uint8_t *shown);
+
+/* What the model says of the image and the label: softmax(temperature logits), in the layout
+ * of a sample; the rest of `probabilities` [count][size] is left alone. Observed variables
+ * keep what the logits say of them.                                                          */
+MB_API mb_status mb_network_probabilities(const mb_network *network, size_t count,
+                                          const float *logits, float *probabilities);
+
+/* ----------------------------------------------------------------- learning -- */
+
+typedef struct mb_trainer mb_trainer;
+
+/* Over the steps of an epoch; a checkpoint carries what it takes to go on with them. */
+typedef struct mb_means {
+    uint64_t steps;                  /* that they are over                                      */
+    double loss, pixel_loss, label_loss;
+    double label_error, pixel_error; /* shares of all hidden ones; NAN: none was hidden         */
+    double iterations, adjoint_iterations, certificate;
+} mb_means;
+
+typedef struct mb_step {
+    uint64_t step, epoch;         /* done so far; an epoch is one pass over the images          */
+    uint64_t steps_per_epoch;
+    double loss, pixel_loss, label_loss;
+    double label_error, pixel_error; /* shares of wrong argmax in this batch, hidden ones only;
+                                        NAN: none is hidden                                     */
+    double learning_rate, gradient_norm;
+    double iterations, adjoint_iterations, applications; /* per image                           */
+    double certificate;           /* the mean over the batch                                    */
+    double ms, ms_solve, ms_adjoint, ms_loss, ms_update, ms_data;
+    mb_means means;               /* of this step's epoch so far; not from mb_trainer_gradient  */
+    mb_report solve, adjoint;
+} mb_step;
+
+/* The dataset must outlive the trainer and fit the network. threads: 0 = all. */
+MB_API mb_status mb_trainer_create(mb_trainer **trainer, mb_network *network,
+                                   const mb_dataset *dataset, int64_t threads);
+MB_API void mb_trainer_destroy(mb_trainer *trainer);
+MB_API mb_status mb_trainer_step(mb_trainer *trainer, mb_step *step);
+/* The network's file with the optimiser's state and the step as well: enough to go on bit for
+ * bit at the same number of threads. Resuming wants the same spec and the same images; after a
+ * failure the trainer is as it was.                                                          */
+MB_API mb_status mb_trainer_save(const mb_trainer *trainer, const char *path);
+MB_API mb_status mb_trainer_resume(mb_trainer *trainer, const char *path);
+
+/* The loss of a batch of the dataset and its gradient, without a step: for tests and for other
+ * optimisers. gradient [parameters of the network]: the model's, then the temperatures'.     */
+MB_API mb_status mb_trainer_gradient(mb_trainer *trainer, uint64_t step_index, float *gradient,
+                                     mb_step *step);
+
+typedef struct mb_metrics {
+    size_t images, hidden;        /* images, and hidden pixels (each channel counts)            */
+    double accuracy;              /* of the label; NAN: no labels                               */
+    double label_nll, label_ece;  /* bits; expected calibration error in 15 bins                */
+    double squared_error;         /* the paper's: sum over hidden pixels of (argmax bin - true
+                                     bin)^2 / bins, mean over images                            */
+    double rmse_argmax, rmse_mean; /* on [0, 1], bin centres: argmax, posterior mean            */
+    double rmse_mean_raw;         /* posterior mean against the unbinned pixels                 */
+    double pixel_accuracy, pixel_nll, pixel_ece; /* nll in bits per hidden pixel                */
+    double residual;              /* || q+ - q || / || q || after one undamped step, mean       */
+    double iterations, applications, certificate; /* means; certificate INFINITY: some had none */
+    double converged;             /* share                                                      */
+    double seconds, images_per_second;
+} mb_metrics;
+
+typedef bool (*mb_evaluate_progress)(void *context, size_t done, size_t total);
+
+/* One pass over the first `limit` images (0: all) with the masks of run `seed`. settings: NULL
+ * = the network's. progress may be NULL; returning false ends the call with MB_EIO.            */
+MB_API mb_status mb_evaluate(mb_metrics *metrics, mb_network *network, const mb_dataset *dataset,
+                             const mb_mask_settings *mask, const mb_solver_settings *settings,
+                             uint64_t seed, size_t limit, mb_evaluate_progress progress,
+                             void *context);
+
+/* ---------------------------------------------------------------- measuring -- */
+
+typedef struct mb_timing {
+    double min, median; /* milliseconds */
+} mb_timing;
+
+/* prox against softmax on `elements` normal numbers in rows of k: cold, and warm-started from
+ * an x that differs by one part in a hundred, a solver's last steps.                          */
+typedef struct mb_prox_timing {
+    mb_timing softmax, cold, warm;
+} mb_prox_timing;
+MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
+                                 double c, int kernels, size_t threads, size_t repeats);
+
+/* Phi on a batch against the convolutions it cannot do without: the same oneDNN calls on the
+ * same tensors with nothing between them.                                                     */
+typedef struct mb_operator_timing {
+    mb_timing apply, convolutions;
+    double multiply_adds; /* of the convolutions of one sample */
+} mb_operator_timing;
+MB_API mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
+                                     size_t repeats);
 
 #ifdef __cplusplus
 }

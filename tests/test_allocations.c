@@ -5,8 +5,7 @@
  * so that it sees what the library itself asks for, whichever way.
  */
 #include "dense.h"
-
-#include "base/memory.h"
+#include "tiny_network.h"
 
 static long allocations;
 
@@ -49,10 +48,13 @@ static void test_every_allocation_fails(void **state) {
     for (long n = 1; !complete; ++n) {
         mb_model *model = (mb_model *)(uintptr_t)1;
         mb_solver *solver = (mb_solver *)(uintptr_t)1;
+        mb_solver_settings settings;
+        mb_solver_settings_default(&settings);
+        settings.unrolled = true, settings.alpha = 0.3, settings.curvature = 1; /* all there is to allocate */
         mb_memory_fail_at(n);
         mb_status status = mb_model_create(&model, &spec.desc);
         if (status == MB_OK) {
-            status = mb_solver_create(&solver, model, NULL);
+            status = mb_solver_create(&solver, model, &settings);
             if (status == MB_OK) complete = true;
             else assert_null(solver);
         } else {
@@ -83,6 +85,7 @@ static void test_solve_allocates_nothing(void **state) {
             mb_solver_settings s;
             enum { B = 70 };
             static mb_result results[B];
+            mb_solver *unrolled;
             mb_random_seed(&r, 2);
             random_spec_make(&spec, &r, 2, MB_FULL, true, 0.01);
             assert_ok(mb_model_create(&model, &spec.desc));
@@ -90,6 +93,8 @@ static void test_solve_allocates_nothing(void **state) {
             mb_solver_settings_default(&s);
             s.method = method, s.adjoint_method = adjoint, s.threads = 2, s.tolerance = 1e-5;
             assert_ok(mb_solver_create(&solver, model, &s));
+            s.unrolled = true, s.alpha = 0.3, s.curvature = 1, s.max_iterations = 10;
+            assert_ok(mb_solver_create(&unrolled, model, &s));
             size_t n = mb_model_size(model), count;
             float *parameters = mb_model_parameters(model, &count);
             float *q = malloc(B * n * sizeof(float)), *d = malloc(B * n * sizeof(float)), *gradient = calloc(count, sizeof(float));
@@ -99,16 +104,88 @@ static void test_solve_allocates_nothing(void **state) {
             for (int round = 0; round < 2; ++round) {
                 assert_ok(mb_solver_solve(solver, B, NULL, NULL, q, NULL, results, NULL));
                 assert_ok(mb_solver_adjoint(solver, B, NULL, q, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
+                assert_ok(mb_solver_solve(unrolled, B, NULL, NULL, q, NULL, results, NULL));
+                assert_ok(mb_solver_unrolled(unrolled, B, NULL, results, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
                 /* a step of learning: new parameters, new normalisation, new spectrum */
                 for (size_t i = 0; i < count; ++i) parameters[i] -= 1e-6f * gradient[i];
                 assert_ok(mb_model_update(model));
             }
             assert_int_equal(__atomic_load_n(&allocations, __ATOMIC_RELAXED), before);
             free(q), free(d), free(gradient);
-            mb_solver_destroy(solver);
+            mb_solver_destroy(solver), mb_solver_destroy(unrolled);
             mb_model_destroy(model);
         }
     }
+}
+
+/* -------------------------------------------------------------------- learning -- */
+
+static const tiny_spec tiny = {.side = 8, .channels = 1, .bins = 4, .classes = 5, .m = -0.9,
+                               .train = "batch = 6\nshift = 1"};
+
+/* The first step may; those after it, in whichever epoch, may not. */
+static void test_step_allocates_nothing(void **state) {
+    (void)state;
+    mb_network *network;
+    mb_trainer *trainer;
+    mb_step step;
+    mb_dataset *images = tiny_images(&tiny, 27, 1);
+    succeeded(mb_network_load(&network, tiny_write("tiny.ini", &tiny)));
+    succeeded(mb_trainer_create(&trainer, network, images, 2));
+    succeeded(mb_trainer_step(trainer, &step));
+    long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+    for (int i = 0; i < 9; ++i) succeeded(mb_trainer_step(trainer, &step));
+    assert_int_equal(__atomic_load_n(&allocations, __ATOMIC_RELAXED), before);
+    assert_int_equal(step.epoch, 2);
+    mb_trainer_destroy(trainer);
+    mb_network_destroy(network);
+    mb_dataset_destroy(images);
+}
+
+/* Network, trainer and evaluation, failing one allocation later each time; the network comes
+ * from a spec, and from a file.                                                              */
+static void check_learning_fails(const char *path, const mb_dataset *images) {
+    bool complete = false;
+    long failures = 0;
+    for (long n = 1; !complete; ++n) {
+        mb_network *network = (mb_network *)(uintptr_t)1;
+        mb_trainer *trainer = NULL;
+        mb_metrics metrics;
+        mb_memory_fail_at(n);
+        mb_status status = mb_network_load(&network, path);
+        if (status != MB_OK) {
+            assert_null(network);
+        } else {
+            trainer = (mb_trainer *)(uintptr_t)1;
+            status = mb_trainer_create(&trainer, network, images, 2);
+            if (status != MB_OK) assert_null(trainer);
+        }
+        if (status == MB_OK) {
+            status = mb_evaluate(&metrics, network, images, NULL, NULL, 1, 3, NULL, NULL);
+            complete = status == MB_OK;
+        }
+        mb_memory_fail_at(0);
+        if (!complete) {
+            failed_as(status, MB_ENOMEM, "out of memory");
+            ++failures;
+        }
+        mb_trainer_destroy(trainer);
+        mb_network_destroy(network);
+    }
+    print_message("%ld allocation points\n", failures);
+    assert_true(failures > 100);
+}
+
+static void test_every_allocation_fails_in_learning(void **state) {
+    (void)state;
+    mb_network *network;
+    mb_dataset *images = tiny_images(&tiny, 7, 1);
+    succeeded(mb_network_load(&network, tiny_write("tiny.ini", &tiny)));
+    succeeded(mb_network_save(network, at("tiny.safetensors")));
+    mb_network_destroy(network);
+    check_learning_fails(at("tiny.ini"), images);
+    check_learning_fails(at("tiny.safetensors"), images);
+    mb_dataset_destroy(images);
 }
 
 /* The whole process's peak does not move between ten iterations and ten thousand. */
@@ -157,6 +234,8 @@ int main(void) {
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_solve_allocates_nothing),
         cmocka_unit_test(test_memory_by_iterations),
+        CASE(test_step_allocates_nothing),
+        CASE(test_every_allocation_fails_in_learning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,11 @@ void mb_random_seed(mb_random *random, uint64_t seed) {
     }
 }
 
+void mb_random_stream(mb_random *random, uint64_t seed, uint64_t index) {
+    mb_random_seed(random, seed);
+    mb_random_seed(random, mb_random_next(random) ^ (index * 0xd1342543de82ef95u + 1));
+}
+
 uint64_t mb_random_next(mb_random *random) {
     uint64_t *s = random->state;
     uint64_t result = rotate_left(s[1] * 5, 7) * 9;

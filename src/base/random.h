@@ -14,6 +14,9 @@ typedef struct mb_random {
 } mb_random;
 
 void mb_random_seed(mb_random *random, uint64_t seed);
+/* Stream `index` of a seed: what is drawn for one sample or step does not depend on others,
+ * so that a run can be continued from its step number alone.                              */
+void mb_random_stream(mb_random *random, uint64_t seed, uint64_t index);
 uint64_t mb_random_next(mb_random *random);
 
 /* Uniform in [0, 1) with 53 bits. */

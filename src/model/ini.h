@@ -25,11 +25,13 @@
 typedef struct mb_ini_text {
     const char *name;
     size_t offset; /* of a const char * in the values: NULL when the key is absent */
+    const char *values, *fallback, *help; /* for documents */
 } mb_ini_text;
 
 typedef struct mb_ini_type {
     const char *name;  /* the first word of the title                               */
     const char *usage; /* the title as messages show it: "[tier NAME]"              */
+    const char *help;  /* what the section is for                                   */
     size_t words;      /* in the title, the name included                           */
     size_t size;       /* of the values, in bytes                                   */
     const mb_setting *(*table)(size_t *count); /* NULL: none                                 */

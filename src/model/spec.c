@@ -38,7 +38,7 @@ static const char *const padding_names[] = {"same", "full", NULL};
 static const mb_setting *model_table(size_t *count) {
     static const mb_setting table[] = {
         {"m", MB_REAL, offsetof(model_values, m), .low = -1, .high = 1, .low_open = true,
-         .high_open = true, .help = "every ||A_v||_2^2 <= 1 - m"},
+         .high_open = true, .help = "every ||A_v||_2^2 <= 1 - m; needed unless monotone = no"},
         {"monotone", MB_BOOLEAN, offsetof(model_values, monotone), .fallback = true,
          .help = "no: the weights are not constrained"},
         {"center", MB_BOOLEAN, offsetof(model_values, center), .help = "use A_v (I - 11'/k)"},
@@ -57,8 +57,10 @@ static const mb_setting *tier_table(size_t *count) {
 }
 
 static const mb_ini_text tier_texts[] = {
-    {"grid", offsetof(tier_values, grid)},
-    {"cardinality", offsetof(tier_values, cardinality)},
+    {"grid", offsetof(tier_values, grid), "ROWSxCOLUMNS", "1x1", "cells of the tier"},
+    {"cardinality", offsetof(tier_values, cardinality), "K, or K K 40*K", NULL,
+     "categories of each variable; a 1x1 tier may list one number per variable, 40*2 being forty "
+     "twos"},
 };
 
 static const mb_setting *block_table(size_t *count) {
@@ -66,7 +68,7 @@ static const mb_setting *block_table(size_t *count) {
         {"kind", MB_CHOICE, offsetof(block_values, kind), .fallback = MB_CONVOLUTION,
          .choices = kind_names, .help = "convolution or dense map"},
         {"kernel", MB_INTEGER, offsetof(block_values, kernel), .fallback = 1, .low = 1, .high = 7,
-         .help = "side of the convolution's kernel"},
+         .help = "side of the convolution's kernel; needed unless dense"},
         {"stride", MB_INTEGER, offsetof(block_values, stride), .fallback = 1, .low = 1, .high = 4,
          .help = "of the convolution"},
         {"padding", MB_CHOICE, offsetof(block_values, padding), .fallback = MB_SAME,
@@ -79,16 +81,30 @@ static const mb_setting *block_table(size_t *count) {
 /* What depends on the machine or on the moment is not the model's. */
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
 
-enum { MODEL, TIER, BLOCK, SOLVER, TYPE_COUNT };
+typedef struct data_values {
+    const char *image, *label, *dataset;
+} data_values;
+
+static const mb_ini_text data_texts[] = {
+    {"image", offsetof(data_values, image), "TIER", NULL,
+     "the tier of the pixels: its groups are the channels, its cardinality the bins"},
+    {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable"},
+    {"dataset", offsetof(data_values, dataset), "NAME", "none",
+     "what the tool takes when it is not told: a name that monobolt fetch knows, or a folder"},
+};
+
+enum { MODEL, TIER, BLOCK, SOLVER, DATA, MASK, TRAIN, TYPE_COUNT };
 
 static const mb_ini_type types[TYPE_COUNT] = {
     [MODEL] = {.name = "model",
                .usage = "[model]",
+               .help = "how the weights are constrained; needed",
                .words = 1,
                .size = sizeof(model_values),
                .table = model_table},
     [TIER] = {.name = "tier",
               .usage = "[tier NAME]",
+              .help = "a grid of cells with variables; in the order of a sample, at least one",
               .words = 2,
               .size = sizeof(tier_values),
               .table = tier_table,
@@ -96,16 +112,71 @@ static const mb_ini_type types[TYPE_COUNT] = {
               .text_count = sizeof tier_texts / sizeof *tier_texts},
     [BLOCK] = {.name = "block",
                .usage = "[block ROW-TIER COLUMN-TIER]",
+               .help = "the block A_ij of the matrix A: maps tier j (column) into row space i",
                .words = 3,
                .size = sizeof(block_values),
                .table = block_table},
     [SOLVER] = {.name = "solver",
                 .usage = "[solver]",
+                .help = "how the marginals and the gradient are found",
                 .words = 1,
                 .size = sizeof(mb_solver_settings),
                 .table = mb_solver_settings_table,
                 .without = solver_without},
+    [DATA] = {.name = "data",
+              .usage = "[data]",
+              .help = "what makes the model one of images; needed to train, eval and infer",
+              .words = 1,
+              .size = sizeof(data_values),
+              .texts = data_texts,
+              .text_count = sizeof data_texts / sizeof *data_texts},
+    [MASK] = {.name = "mask",
+              .usage = "[mask]",
+              .help = "which pixels a sample shows",
+              .words = 1,
+              .size = sizeof(mb_mask_settings),
+              .table = mb_mask_settings_table},
+    [TRAIN] = {.name = "train",
+               .usage = "[train]",
+               .help = "how the model is trained",
+               .words = 1,
+               .size = sizeof(mb_train_settings),
+               .table = mb_train_settings_table},
 };
+
+/* ------------------------------------------------------------- for documents -- */
+
+static bool key_allowed(const mb_ini_type *type, const char *key) {
+    for (const char *const *name = type->without; name && *name; ++name) {
+        if (strcmp(*name, key) == 0) return false;
+    }
+    return true;
+}
+
+bool mb_spec_key_at(size_t index, mb_spec_key *key) {
+    for (size_t t = 0; t < TYPE_COUNT; ++t) {
+        const mb_ini_type *type = &types[t];
+        size_t count = 0;
+        const mb_setting *table = type->table ? type->table(&count) : NULL;
+        *key = (mb_spec_key){.section = type->usage, .section_help = type->help};
+        for (size_t i = 0; i < type->text_count; ++i) {
+            if (index-- > 0) continue;
+            key->name = type->texts[i].name;
+            key->values = type->texts[i].values;
+            key->fallback = type->texts[i].fallback;
+            key->help = type->texts[i].help;
+            return true;
+        }
+        for (size_t i = 0; i < count; ++i) {
+            if (!key_allowed(type, table[i].name) || index-- > 0) continue;
+            key->name = table[i].name;
+            key->help = table[i].help;
+            key->setting = &table[i];
+            return true;
+        }
+    }
+    return false;
+}
 
 /* ----------------------------------------------------------------- numbers -- */
 
@@ -262,6 +333,41 @@ static mb_status block_build(mb_spec *spec, const mb_ini_section *section) {
     return MB_OK;
 }
 
+/* [data]: which tier is the image, which the label. */
+static mb_status data_build(mb_spec *spec) {
+    const mb_ini_section *section = mb_ini_find(spec->ini, &types[DATA]);
+    spec->image_tier = spec->label_tier = SIZE_MAX;
+    if (section == NULL) return MB_OK;
+    const data_values *values = section->values;
+    uint32_t tier;
+    spec->dataset = values->dataset;
+    if (values->image == NULL) {
+        return mb_ini_fail(spec->ini, section->line, "[data] needs image, the name of a tier");
+    }
+    MB_TRY(tier_find(spec, section, values->image, &tier));
+    spec->image_tier = tier;
+    if (spec->tiers[tier].cardinalities != NULL || spec->tiers[tier].cardinality < 2 ||
+        spec->tiers[tier].cardinality > 256) {
+        return mb_ini_fail(spec->ini, mb_ini_line(section, "image"),
+                           "image = %s: an image's pixels have 2 to 256 categories", values->image);
+    }
+    if (values->label == NULL) return MB_OK;
+    MB_TRY(tier_find(spec, section, values->label, &tier));
+    spec->label_tier = tier;
+    const mb_tier_desc *label = &spec->tiers[tier];
+    if (label->height != 1 || label->width != 1 || label->groups != 1 ||
+        tier == spec->image_tier) {
+        return mb_ini_fail(spec->ini, mb_ini_line(section, "label"),
+                           "label = %s: the label is a tier of one variable", values->label);
+    }
+    return MB_OK;
+}
+
+static void settings_build(mb_spec *spec, int type, void *settings, size_t size) {
+    const mb_ini_section *section = mb_ini_find(spec->ini, &types[type]);
+    if (section != NULL) memcpy(settings, section->values, size);
+}
+
 /* Blocks may stand before the tiers they name, so all tiers are built first. */
 static mb_status spec_build(mb_spec *spec) {
     const mb_ini *ini = spec->ini;
@@ -283,9 +389,10 @@ static mb_status spec_build(mb_spec *spec) {
     for (size_t i = 0; i < ini->count; ++i) {
         if (ini->sections[i].type == &types[BLOCK]) MB_TRY(block_build(spec, &ini->sections[i]));
     }
-    const mb_ini_section *solver = mb_ini_find(ini, &types[SOLVER]);
-    if (solver != NULL) memcpy(&spec->solver, solver->values, sizeof spec->solver);
-    return MB_OK;
+    settings_build(spec, SOLVER, &spec->solver, sizeof spec->solver);
+    settings_build(spec, MASK, &spec->mask, sizeof spec->mask);
+    settings_build(spec, TRAIN, &spec->train, sizeof spec->train);
+    return data_build(spec);
 }
 
 mb_status mb_spec_parse(mb_spec **out, const char *name, const char *text, size_t length) {
@@ -293,6 +400,11 @@ mb_status mb_spec_parse(mb_spec **out, const char *name, const char *text, size_
     mb_status status;
     *out = NULL;
     MB_TRY(mb_alloc(&spec, 1, sizeof *spec));
+    size_t settings;
+    const mb_setting *table = mb_mask_settings_table(&settings);
+    mb_settings_default(table, settings, &spec->mask);
+    table = mb_train_settings_table(&settings);
+    mb_settings_default(table, settings, &spec->train);
     mb_solver_settings_default(&spec->solver);
     MB_GOTO(fail, status,
             mb_ini_parse(&spec->ini, types, TYPE_COUNT, name, length > 0 ? text : "", length));

@@ -23,6 +23,14 @@
  *     [solver]               ; the names of mb_solver_settings_table
  *     alpha = 0.125
  *
+ *     [data]                 ; for learning on images
+ *     image = pixels         ; the tier of the pixels: bins = its cardinality
+ *     label = label          ; the tier of the class, if there is one
+ *     dataset = mnist        ; what the tool takes when it is not told
+ *
+ *     [mask]                 ; the names of mb_mask_settings_table
+ *     [train]                ; the names of mb_train_settings_table
+ *
  * Comments begin with ';' (anywhere after a space) or with '#' (at the start of a line).
  * Names are letters, digits, _ and -.
  */
@@ -40,6 +48,10 @@ struct mb_ini;
 typedef struct mb_spec {
     mb_model_desc desc;        /* its arrays and names belong to the spec          */
     mb_solver_settings solver; /* the defaults where the file is silent            */
+    mb_mask_settings mask;
+    mb_train_settings train;
+    size_t image_tier, label_tier; /* SIZE_MAX: none                               */
+    const char *dataset;       /* or NULL                                          */
     char *text;                /* the file as it was read, with a NUL behind it    */
     size_t length;             /* without that NUL                                 */
 

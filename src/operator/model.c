@@ -510,6 +510,29 @@ static double initial_deviation(const mb_model *model, const mb_block *block) {
     return 1 / sqrt(fmax(seen, seeing));
 }
 
+/* A block from a tier to its own row space begins as the identity, and a little noise: each
+ * variable then listens to what the other tiers send into its own rows. With random weights
+ * there, all variables of a cell share all rows, and so share out what arrives between them
+ * that each one moves a little only: hidden tiers stay near uniform, and learning near linear. */
+#define SELF_NOISE 0.1
+
+static void add_identity(mb_model *model, const mb_block *block) {
+    size_t channels = model->tiers[block->column].channels, stride = channels + 1, first = 0;
+    size_t size = model->tiers[block->column].size;
+    if (block->kind == MB_CONVOLUTION) {
+        size_t taps = (size_t)block->kernel * block->kernel;
+        first = (taps - 1) / 2; /* the tap that sees the cell itself, for odd kernels */
+        if (block->kernel % 2 == 0) first = ((block->kernel - 1) / 2) * (block->kernel + 1);
+        stride *= taps;
+        size = channels;
+    } else if (model->rows[block->row].size != size) {
+        return; /* the row space is larger than the tier */
+    } else {
+        stride = size + 1;
+    }
+    for (size_t i = 0; i < size; ++i) model->parameters[block->weights + first + i * stride] += 1;
+}
+
 /* Every tier is scaled so that its smallest norm is at the budget: every clamp is active or just
  * not, and hidden tiers start as far from uniform as the constraint allows.                     */
 mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
@@ -519,10 +542,12 @@ mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
     memset(model->parameters, 0, model->parameter_count * sizeof(float));
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
-        double deviation = initial_deviation(model, block);
+        bool self = block->row == block->column;
+        double deviation = initial_deviation(model, block) * (self ? SELF_NOISE : 1);
         for (size_t i = 0; i < block->count; ++i) {
             model->parameters[block->weights + i] = (float)(deviation * mb_random_normal(&random));
         }
+        if (self) add_identity(model, block);
     }
     MB_TRY(mb_model_update(model));
     double budget = model->desc.monotone ? 1 - model->desc.m : 1;

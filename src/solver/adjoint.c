@@ -246,12 +246,12 @@ static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
 
 /* ---------------------------------------------------------------------- the calls -- */
 
-static void gradient_clear(mb_solver *solver) {
+void mb_sums_clear(mb_solver *solver) {
     for (size_t i = 0; i < solver->workers; ++i) mb_gradient_clear(&solver->worker[i].gradient);
 }
 
 /* Adds the workers' sums, in their order, and chains them to the parameters. */
-static void gradient_collect(mb_solver *solver, float *gradient) {
+void mb_sums_collect(mb_solver *solver, float *gradient) {
     for (size_t i = 1; i < solver->workers; ++i) {
         mb_gradient_add(&solver->worker[0].gradient, &solver->worker[i].gradient);
     }
@@ -285,10 +285,10 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
                     .batch = batch,
                     .together = true,
                     .call = &call};
-    gradient_clear(solver);
+    mb_sums_clear(solver);
     MB_TRY(mb_task_run(&task));
     double collecting = mb_clock();
-    if (gradient) gradient_collect(solver, gradient);
+    if (gradient) mb_sums_collect(solver, gradient);
     solver->worker[0].ms_gradient += mb_clock() - collecting;
     mb_call_end(solver, began, report);
     return MB_OK;
@@ -390,8 +390,8 @@ mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float 
                     .batch = batch,
                     .together = true,
                     .call = &call};
-    gradient_clear(solver);
+    mb_sums_clear(solver);
     MB_TRY(mb_task_run(&task));
-    gradient_collect(solver, gradient);
+    mb_sums_collect(solver, gradient);
     return MB_OK;
 }

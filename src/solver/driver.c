@@ -46,6 +46,10 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
         s->dt[i] = mb_arena_take(arena, n, real);
         s->dr[i] = mb_arena_take(arena, n, real);
     }
+    if (solver->settings.unrolled) {
+        size_t iterates = (size_t)solver->settings.max_iterations + 1;
+        s->tape = mb_arena_take(arena, 2 * iterates, n * real);
+    }
 }
 
 static void worker_layout(const mb_solver *solver, mb_worker *worker) {
@@ -64,6 +68,7 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     MB_TRY(mb_arena_commit(&worker->arena));
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
+    if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
     return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes, true);
 }
 
@@ -97,6 +102,20 @@ static mb_status build(mb_solver *solver) {
     return mb_solver_refresh(solver);
 }
 
+/* A step or a split chosen from the spectrum moves with the parameters, and the gradient of the
+ * iterations would have to follow it: it takes given ones.                                  */
+static mb_status unrolled_check(const mb_solver_settings *settings) {
+    if (!settings->unrolled || settings->method == MB_KRAHENBUHL) return MB_OK;
+    const char *lacking = settings->alpha == 0 ? "alpha" : "curvature";
+    if (settings->alpha > 0 &&
+        (settings->method != MB_FORWARD_BACKWARD || settings->curvature > 0)) {
+        return MB_OK;
+    }
+    return mb_fail(MB_EINVAL,
+                   "unrolled: %s = 0 (automatic) depends on the parameters; set a fixed %s above 0",
+                   lacking, lacking);
+}
+
 mb_status mb_solver_create(mb_solver **out, const mb_model *model,
                            const mb_solver_settings *settings) {
     if (out == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: solver is NULL");
@@ -113,6 +132,7 @@ mb_status mb_solver_create(mb_solver **out, const mb_model *model,
                            "alpha (curvature - 1) < 1",
                            settings->alpha, settings->curvature);
         }
+        MB_TRY(unrolled_check(settings));
     }
     MB_TRY(mb_alloc(&solver, 1, sizeof *solver));
     solver->model = model;
@@ -120,6 +140,7 @@ mb_status mb_solver_create(mb_solver **out, const mb_model *model,
         solver->settings = *settings;
     else
         mb_solver_settings_default(&solver->settings);
+    if (solver->settings.unrolled) solver->settings.anderson = 0;
     mb_status status = build(solver);
     if (status != MB_OK) {
         mb_solver_destroy(solver);
@@ -134,6 +155,7 @@ void mb_solver_destroy(mb_solver *solver) {
     for (size_t i = 0; solver->worker && i < solver->workers; ++i) {
         mb_phi_destroy(solver->worker[i].phi);
         mb_gradient_destroy(&solver->worker[i].gradient);
+        mb_gradient_destroy(&solver->worker[i].part);
         mb_arena_destroy(&solver->worker[i].arena);
     }
     mb_free(solver->worker);

@@ -37,6 +37,8 @@ static const mb_setting table[] = {
      .high = 1e9, .help = "iterations on the adjoint system, at most"},
     {"time_limit", MB_REAL, FIELD(time_limit), .low = 0, .high = 1e9,
      .help = "seconds for one call; 0: none"},
+    {"unrolled", MB_BOOLEAN, FIELD(unrolled),
+     .help = "keep room to differentiate the iterations themselves; no acceleration"},
     {"threads", MB_INTEGER, FIELD(threads), .low = 0, .high = 1024,
      .help = "worker threads; 0: one per processor"},
     {"kernels", MB_CHOICE, FIELD(kernels), .choices = mb_kernel_list,

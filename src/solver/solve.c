@@ -158,6 +158,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
         mb_anderson_reset(slot);
         return true;
     }
+    if (solver->settings.unrolled) return false; /* what is differentiated has one step size */
     double shrink = 1 / (1 + slot->alpha * (2 - solver->spectrum.curvature));
     bool grew = !slot->accelerated && solver->spectrum.modulus > 0 &&
                 sums->plain > 1.01 * shrink * shrink * slot->plain;
@@ -215,8 +216,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
 
 /* ------------------------------------------------------------------- the others -- */
 
-/* next, next_u <- the method's update of q, u */
-static void peer_update(const mb_solver *solver, mb_slot *slot) {
+void mb_peer_update(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
     float alpha = (float)slot->alpha, *x = slot->x;
     switch (solver->settings.method) {
@@ -234,6 +234,18 @@ static void peer_update(const mb_solver *solver, mb_slot *slot) {
         return;
     default: /* Kraehenbuehl: softmax(g) */
         mb_slot_prox(solver, slot, slot->next, slot->next_u, NULL, slot->g, 1, 1, false);
+    }
+}
+
+void mb_peer_accept(const mb_solver *solver, mb_slot *slot) {
+    size_t at = 0;
+    for (size_t i = 0; i < solver->run_count; ++i) { /* observed rows stay as they are */
+        for (size_t row = 0; row < slot->hidden_count[i]; ++row) {
+            size_t from = slot->hidden[at + row], bytes = solver->runs[i].k * sizeof(float);
+            memcpy(slot->q + from, slot->next + from, bytes);
+            memcpy(slot->u + from, slot->next_u + from, bytes);
+        }
+        at += solver->runs[i].count;
     }
 }
 
@@ -259,7 +271,7 @@ static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *s
         return MB_OK;
     }
     double began = mb_clock();
-    peer_update(solver, slot);
+    mb_peer_update(solver, slot);
     worker->ms_prox += mb_clock() - began;
     slot->result.residual = relative_distance(solver, slot, slot->next);
     if (peer_converged(solver, slot) || must_end(solver, slot, &outcome)) {
@@ -267,15 +279,7 @@ static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *s
         *done = true;
         return MB_OK;
     }
-    size_t at = 0;
-    for (size_t i = 0; i < solver->run_count; ++i) { /* observed rows stay as they are */
-        for (size_t row = 0; row < slot->hidden_count[i]; ++row) {
-            size_t from = slot->hidden[at + row], bytes = solver->runs[i].k * sizeof(float);
-            memcpy(slot->q + from, slot->next + from, bytes);
-            memcpy(slot->u + from, slot->next_u + from, bytes);
-        }
-        at += solver->runs[i].count;
-    }
+    mb_peer_accept(solver, slot);
     ++slot->result.iterations;
     return MB_OK;
 }

@@ -58,12 +58,16 @@ typedef struct mb_slot {
     float *w_buffer;
     double rho, rho_first, p_norm;
     mb_adjoint_result adjoint;
+    /* unrolled */
+    float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
+    size_t steps, at; /* iterations of this sample; the one the backward sweep has reached    */
 } mb_slot;
 
 typedef struct mb_worker {
     mb_phi *phi;
     mb_slot *slots; /* [lanes] */
     mb_gradient gradient;
+    mb_gradient part; /* unrolled: of the samples in hand */
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     uint64_t applications, iterations;
@@ -122,10 +126,21 @@ mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
 mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
 mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
 
+/* Sums over the batch: zero, and added up in the workers' order into gradient [parameters]. */
+void mb_sums_clear(mb_solver *solver);
+void mb_sums_collect(mb_solver *solver, float *gradient);
+
 /* Starts a call: checks the solver, clears the clocks, sets the deadline. */
 mb_status mb_call_begin(mb_solver *solver);
 /* Fills the report with what the workers counted. */
 void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+
+/* -------------------------------------------------------------------- solve -- */
+
+/* next, next_u <- the update of q, u by a method other than forward-backward; and then
+ * q, u <- next, next_u.                                                                   */
+void mb_peer_update(const mb_solver *solver, mb_slot *slot);
+void mb_peer_accept(const mb_solver *solver, mb_slot *slot);
 
 /* ----------------------------------------------------------------- anderson -- */
 

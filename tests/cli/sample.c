@@ -85,5 +85,6 @@ static const cli_command break_command = {.name = "break", .summary = "fail", .r
 
 int main(int argc, char **argv) {
     static const cli_command *const commands[] = {&paint_command, &break_command, NULL};
-    return cli_main(commands, argc, argv);
+    static const cli_note examples[] = {{"monobolt paint door", "paint a door"}, {0}};
+    return cli_main(&(cli_program){.commands = commands, .examples = examples}, argc, argv);
 }

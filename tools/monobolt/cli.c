@@ -18,7 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WIDTH = 80, HELP_COLUMN = 28, NAME_LENGTH = 64 };
+#include "forms.h"
+
+enum { WIDTH = 80, HELP_COLUMN = 28, NAME_LENGTH = CLI_NAME_LENGTH };
 
 static const char *command_name; /* for messages; NULL before a command is known */
 static bool progress_shown;
@@ -89,7 +91,7 @@ static bool same_name(const char *given, size_t length, const char *name) {
 }
 
 /* A name as the user types it. */
-static void dashed(char out[NAME_LENGTH], const char *name) {
+void cli_dashed(char out[NAME_LENGTH], const char *name) {
     size_t i = 0;
     for (; name[i] != '\0' && i < NAME_LENGTH - 1; ++i) out[i] = name[i] == '_' ? '-' : name[i];
     out[i] = '\0';
@@ -124,7 +126,7 @@ typedef struct suggestion {
 /* Close is: the given text begins it, or a third of its letters are wrong at most. */
 static void suggest(suggestion *best, const char *name) {
     char candidate[NAME_LENGTH];
-    dashed(candidate, name);
+    cli_dashed(candidate, name);
     size_t length = strlen(best->given);
     size_t d = distance(best->given, candidate);
     if (length > 1 && strncmp(best->given, candidate, length) == 0) d = 1;
@@ -136,14 +138,14 @@ static void suggest(suggestion *best, const char *name) {
 
 /* -------------------------------------------------------------------- tables -- */
 
-static size_t option_count(const cli_command *command) {
+size_t cli_option_count(const cli_command *command) {
     size_t count = 0;
     if (command->options == NULL) return 0;
     while (command->options[count].name != NULL) ++count;
     return count;
 }
 
-static const mb_setting *settings_of(const cli_command *command, size_t *count) {
+const mb_setting *cli_settings_of(const cli_command *command, size_t *count) {
     *count = 0;
     return command->settings ? command->settings(count) : NULL;
 }
@@ -204,14 +206,14 @@ bool cli_real(const cli_args *args, const char *option, double low, double high,
 }
 
 bool cli_settings(const cli_args *args, void *settings) {
-    size_t count, first = option_count(args->command);
-    const mb_setting *table = settings_of(args->command, &count);
+    size_t count, first = cli_option_count(args->command);
+    const mb_setting *table = cli_settings_of(args->command, &count);
     for (size_t i = 0; i < count; ++i) {
         const char *text = args->values[first + i];
         if (text == NULL) continue;
         if (mb_settings_set(table, count, settings, table[i].name, text) != MB_OK) {
             char name[NAME_LENGTH];
-            dashed(name, table[i].name);
+            cli_dashed(name, table[i].name);
             return cli_usage("--%s: %s", name, mb_error()), false;
         }
     }
@@ -270,78 +272,123 @@ static void help_option(const cli_option *option) {
 static void range_text(char *out, size_t size, const mb_setting *s) {
     bool low = isfinite(s->low), high = isfinite(s->high);
     if (low && high) {
-        snprintf(out, size, "%c%g, %g%c; ", s->low_open ? '(' : '[', s->low, s->high,
+        snprintf(out, size, "%c%g, %g%c", s->low_open ? '(' : '[', s->low, s->high,
                  s->high_open ? ')' : ']');
     } else if (low) {
-        snprintf(out, size, "%s %g; ", s->low_open ? "above" : "at least", s->low);
+        snprintf(out, size, "%s %g", s->low_open ? "above" : "at least", s->low);
     } else if (high) {
-        snprintf(out, size, "%s %g; ", s->high_open ? "below" : "at most", s->high);
-    } else {
-        out[0] = '\0';
+        snprintf(out, size, "%s %g", s->high_open ? "below" : "at most", s->high);
+    }
+}
+
+void cli_setting_text(cli_words *words, const mb_setting *s) {
+    *words = (cli_words){.argument = ""};
+    snprintf(words->fallback, sizeof words->fallback, "%g", s->fallback);
+    switch (s->type) {
+    case MB_REAL:
+        words->argument = "X";
+        range_text(words->values, sizeof words->values, s);
+        break;
+    case MB_INTEGER:
+        words->argument = "N";
+        range_text(words->values, sizeof words->values, s);
+        break;
+    case MB_BOOLEAN:
+        snprintf(words->fallback, sizeof words->fallback, "%s", s->fallback != 0 ? "yes" : "no");
+        break;
+    case MB_CHOICE:
+        words->argument = "NAME";
+        for (int i = 0; s->choices[i] != NULL; ++i) {
+            size_t used = strlen(words->values);
+            snprintf(words->values + used, sizeof words->values - used, "%s%s", s->choices[i],
+                     s->choices[i + 1] ? ", " : "");
+            if (i == (int)s->fallback) {
+                snprintf(words->fallback, sizeof words->fallback, "%s", s->choices[i]);
+            }
+        }
+        break;
     }
 }
 
 static void help_setting(const mb_setting *s) {
-    char name[NAME_LENGTH], left[128], values[256] = "", fallback[64], help[1024];
-    const char *argument = "";
-    dashed(name, s->name);
-    snprintf(fallback, sizeof fallback, "%g", s->fallback);
-    switch (s->type) {
-    case MB_REAL:
-        argument = " X";
-        range_text(values, sizeof values, s);
-        break;
-    case MB_INTEGER:
-        argument = " N";
-        range_text(values, sizeof values, s);
-        break;
-    case MB_BOOLEAN:
-        snprintf(fallback, sizeof fallback, "%s", s->fallback != 0 ? "yes" : "no");
-        break;
-    case MB_CHOICE:
-        argument = " NAME";
-        for (int i = 0; s->choices[i] != NULL; ++i) {
-            size_t used = strlen(values);
-            snprintf(values + used, sizeof values - used, "%s%s", s->choices[i],
-                     s->choices[i + 1] ? ", " : "; ");
-            if (i == (int)s->fallback) snprintf(fallback, sizeof fallback, "%s", s->choices[i]);
-        }
-        break;
-    }
-    snprintf(left, sizeof left, "--%s%s%s", s->type == MB_BOOLEAN ? "[no-]" : "", name, argument);
-    snprintf(help, sizeof help, "%s [%sdefault: %s]", s->help, values, fallback);
+    char name[NAME_LENGTH], left[128], help[1024];
+    cli_words words;
+    cli_dashed(name, s->name);
+    cli_setting_text(&words, s);
+    snprintf(left, sizeof left, "--%s%s%s%s", s->type == MB_BOOLEAN ? "[no-]" : "", name,
+             words.argument[0] ? " " : "", words.argument);
+    snprintf(help, sizeof help, "%s [%s%sdefault: %s]", s->help, words.values,
+             words.values[0] ? "; " : "", words.fallback);
     help_line(left, help);
 }
 
 static int help_command(const cli_command *command) {
     size_t count;
-    const mb_setting *table = settings_of(command, &count);
+    const mb_setting *table = cli_settings_of(command, &count);
     printf("usage: monobolt %s [OPTION]...%s%s\n\n", command->name, command->operands ? " " : "",
            command->operands ? command->operands : "");
     wrap(command->about ? command->about : command->summary, 0, 0);
     printf("\noptions:\n");
-    for (size_t i = 0; i < option_count(command); ++i) help_option(&command->options[i]);
+    for (size_t i = 0; i < cli_option_count(command); ++i) help_option(&command->options[i]);
     help_line("-h, --help", "show this help and exit");
     if (count > 0) printf("\nsettings:\n");
     for (size_t i = 0; i < count; ++i) help_setting(&table[i]);
     return CLI_OK;
 }
 
-static int help_program(const cli_command *const *commands) {
-    printf("usage: monobolt COMMAND [OPTION]... [OPERAND]...\n\n"
-           "Monotone deep Boltzmann machines: the unique mean-field marginals of any hidden\n"
-           "variables given any observed ones, with a proof of how close they are.\n\n"
-           "commands:\n");
-    for (size_t i = 0; commands[i] != NULL; ++i) help_line(commands[i]->name, commands[i]->summary);
-    help_line("help [COMMAND]", "show this help, or that of a command");
+const char cli_about[] = "Monotone deep Boltzmann machines: the unique mean-field marginals of any "
+                         "hidden variables given any observed ones, with a proof of how close "
+                         "they are.";
+
+const cli_note cli_own_options[] = {{"-h, --help", "show this help and exit"},
+                                    {"--version", "show versions and exit"},
+                                    {0}};
+
+const cli_note cli_statuses[] = {
+    {"0", "it worked"},
+    {"1", "it failed; the reason is on stderr"},
+    {"2", "the command line is wrong"},
+    {"128+N", "train was stopped by signal N (130: Ctrl-C), after it saved"},
+    {0}};
+
+/* The last lines of the commands' list. */
+const cli_note cli_helps[] = {
+    {"help [COMMAND]", "show this help, or that of a command"},
+    {"help --spec", "show all sections and keys of specs, as Markdown"},
+    {"help --man", "write the manual page, monobolt(1), to stdout"},
+    {"help --bash-completion", "write a script that completes command lines in bash"},
+    {0}};
+
+static void help_notes(const cli_note *notes) {
+    for (; notes->what != NULL; ++notes) help_line(notes->what, notes->meaning);
+}
+
+static int help_program(const cli_program *program) {
+    printf("usage: monobolt COMMAND [OPTION]... [OPERAND]...\n\n");
+    wrap(cli_about, 0, 0);
+    printf("\ncommands:\n");
+    for (const cli_command *const *command = program->commands; *command != NULL; ++command) {
+        help_line((*command)->name, (*command)->summary);
+    }
+    help_notes(cli_helps);
     printf("\noptions:\n");
-    help_line("-h, --help", "show this help and exit");
-    help_line("--version", "show versions and exit");
+    help_notes(cli_own_options);
     printf("\nexit status:\n");
-    help_line("0", "it worked");
-    help_line("1", "it failed; the reason is on stderr");
-    help_line("2", "the command line is wrong");
+    help_notes(cli_statuses);
     return CLI_OK;
+}
+
+static const cli_command *find_command(const cli_command *const *commands, const char *name);
+
+/* monobolt help ... */
+static int help(const cli_program *program, int argc, char **argv) {
+    if (argc == 0) return help_program(program);
+    if (argc > 1) return cli_usage("unexpected argument '%s'", argv[1]);
+    if (strcmp(argv[0], "--man") == 0) return cli_man(program);
+    if (strcmp(argv[0], "--bash-completion") == 0) return cli_bash_completion(program);
+    if (strcmp(argv[0], "--spec") == 0) return cli_spec_reference();
+    const cli_command *command = find_command(program->commands, argv[0]);
+    return command != NULL ? help_command(command) : CLI_USAGE;
 }
 
 /* ------------------------------------------------------------------- parsing -- */
@@ -351,8 +398,8 @@ static int unknown_option(const cli_command *command, const char *given, size_t 
     if (length < NAME_LENGTH) memcpy(name, given, length);
     suggestion best = {.given = name};
     size_t count;
-    const mb_setting *table = settings_of(command, &count);
-    for (size_t i = 0; i < option_count(command); ++i) suggest(&best, command->options[i].name);
+    const mb_setting *table = cli_settings_of(command, &count);
+    for (size_t i = 0; i < cli_option_count(command); ++i) suggest(&best, command->options[i].name);
     for (size_t i = 0; i < count; ++i) suggest(&best, table[i].name);
     suggest(&best, "help");
     if (best.name[0] == '\0') return cli_usage("unknown option '--%.*s'", (int)length, given);
@@ -369,8 +416,8 @@ typedef struct slot {
 } slot;
 
 static bool find_slot(const cli_command *command, const char *given, size_t length, slot *found) {
-    size_t count, options = option_count(command);
-    const mb_setting *table = settings_of(command, &count);
+    size_t count, options = cli_option_count(command);
+    const mb_setting *table = cli_settings_of(command, &count);
     for (size_t i = 0; i < options; ++i) {
         if (!same_name(given, length, command->options[i].name)) continue;
         bool takes_value = command->options[i].argument != NULL;
@@ -428,8 +475,8 @@ static int check_operands(const cli_args *args) {
 static int run_command(const cli_command *command, int argc, char **argv) {
     size_t count;
     command_name = command->name;
-    settings_of(command, &count);
-    if (option_count(command) + count > CLI_MAX_OPTIONS) {
+    cli_settings_of(command, &count);
+    if (cli_option_count(command) + count > CLI_MAX_OPTIONS) {
         return cli_fail("more than %d options in the table of this command", CLI_MAX_OPTIONS);
     }
     cli_args args = {.command = command};
@@ -480,25 +527,17 @@ static int version(void) {
     return CLI_OK;
 }
 
-static int dispatch(const cli_command *const *commands, int argc, char **argv) {
-    const cli_command *command;
+static int dispatch(const cli_program *program, int argc, char **argv) {
     if (argc < 2) return cli_usage("a command is needed");
     if (strcmp(argv[1], "--version") == 0) return version();
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        return help_program(commands);
-    }
-    if (strcmp(argv[1], "help") == 0) {
-        if (argc == 2) return help_program(commands);
-        if (argc > 3) return cli_usage("unexpected argument '%s'", argv[3]);
-        command = find_command(commands, argv[2]);
-        return command != NULL ? help_command(command) : CLI_USAGE;
-    }
-    command = find_command(commands, argv[1]);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help_program(program);
+    if (strcmp(argv[1], "help") == 0) return help(program, argc - 2, argv + 2);
+    const cli_command *command = find_command(program->commands, argv[1]);
     return command != NULL ? run_command(command, argc - 2, argv + 2) : CLI_USAGE;
 }
 
-int cli_main(const cli_command *const *commands, int argc, char **argv) {
-    int status = dispatch(commands, argc, argv);
+int cli_main(const cli_program *program, int argc, char **argv) {
+    int status = dispatch(program, argc, argv);
     cli_progress_end();
     /* results that did not reach their file are a failure: a full disk, say */
     if (fflush(stdout) != 0 || ferror(stdout)) {

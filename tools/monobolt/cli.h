@@ -71,8 +71,18 @@ struct cli_args {
     const char *values[CLI_MAX_OPTIONS]; /* as given: options, then settings; else NULL   */
 };
 
-/* The whole program: `commands` ends with NULL. Returns the exit code. */
-int cli_main(const cli_command *const *commands, int argc, char **argv);
+typedef struct cli_note {
+    const char *what, *meaning;
+} cli_note;
+
+/* The whole program; main.c has it. */
+typedef struct cli_program {
+    const cli_command *const *commands; /* ends with NULL                                 */
+    const cli_note *files, *examples;   /* for the manual page; end with {0}; NULL: none   */
+} cli_program;
+
+/* Returns the exit code. */
+int cli_main(const cli_program *program, int argc, char **argv);
 
 /* A switch was given. */
 bool cli_has(const cli_args *args, const char *option);

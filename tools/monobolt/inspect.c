@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * monobolt inspect: what a spec describes, and what follows from it.
+ * monobolt inspect: what a spec or a network's file describes, and what follows from it.
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -127,32 +128,85 @@ static json_t *json_model(const mb_model *model, size_t parameters, const mb_spe
         s->modulus > 0 ? cli_json_number(1 / s->modulus) : json_null());
 }
 
-static int run(const cli_args *args) {
-    int64_t seed;
-    mb_model *model = NULL;
+/* What a network's file knows beyond its model. */
+static void print_network(const mb_network_info *info, size_t parameters) {
+    printf("temperatures %zu more parameters\n", info->parameters - parameters);
+    printf("images       %ux%u, %u channel%s of %u bins", info->height, info->width, info->channels,
+           info->channels == 1 ? "" : "s", info->bins);
+    if (info->classes > 0) printf("; %u classes", info->classes);
+    printf("\ntrained      %llu steps, %llu epochs", (unsigned long long)info->steps,
+           (unsigned long long)info->epochs);
+    if (info->dataset) printf(", on %s", info->dataset);
+    printf("\n");
+}
+
+static json_t *json_network(json_t *model, const mb_network_info *info) {
+    json_object_set_new(model, "network",
+                        json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:o}", "parameters",
+                                  (json_int_t)info->parameters, "height", (int)info->height,
+                                  "width", (int)info->width, "channels", (int)info->channels,
+                                  "bins", (int)info->bins, "classes", (int)info->classes, "steps",
+                                  (json_int_t)info->steps, "epochs", (json_int_t)info->epochs,
+                                  "dataset",
+                                  info->dataset ? json_string(info->dataset) : json_null()));
+    return model;
+}
+
+static int show(const cli_args *args, mb_model *model, const mb_solver_settings *settings,
+                const mb_network_info *info) {
     mb_solver *solver = NULL;
-    mb_solver_settings settings;
     mb_spectrum spectrum;
     size_t parameters;
-    if (!cli_integer(args, "seed", 0, INT64_MAX, &seed)) return CLI_USAGE;
-    if (mb_solver_settings_load_spec(&settings, args->operands[0]) != MB_OK) {
-        return cli_fail("%s", mb_error());
-    }
-    if (!cli_settings(args, &settings)) return CLI_USAGE;
     int code = CLI_OK;
-    if (mb_model_load_spec(&model, args->operands[0]) != MB_OK ||
-        mb_model_initialise(model, (uint64_t)seed) != MB_OK ||
-        mb_solver_create(&solver, model, &settings) != MB_OK ||
+    if (mb_solver_create(&solver, model, settings) != MB_OK ||
         mb_solver_spectrum(solver, &spectrum) != MB_OK) {
         code = cli_fail("%s", mb_error());
     } else {
         mb_model_parameters(model, &parameters);
-        if (cli_has(args, "json"))
-            code = cli_json(json_model(model, parameters, &spectrum));
-        else
+        if (cli_has(args, "json")) {
+            json_t *json = json_model(model, parameters, &spectrum);
+            code = cli_json(json && info ? json_network(json, info) : json);
+        } else {
             print_model(model, parameters, &spectrum);
+            if (info) print_network(info, parameters);
+        }
     }
     mb_solver_destroy(solver);
+    return code;
+}
+
+static int run_network(const cli_args *args, const char *path) {
+    mb_network *network;
+    if (cli_has(args, "seed")) return cli_usage("--seed: a network's file has its weights");
+    if (mb_network_load(&network, path) != MB_OK) return cli_fail("%s", mb_error());
+    mb_network_info info = mb_network_describe(network);
+    mb_solver_settings settings = *mb_network_solver_settings(network);
+    int code = CLI_USAGE;
+    if (cli_settings(args, &settings))
+        code = show(args, mb_network_model(network), &settings, &info);
+    mb_network_destroy(network);
+    return code;
+}
+
+static int run(const cli_args *args) {
+    const char *path = args->operands[0];
+    size_t length = strlen(path);
+    int64_t seed;
+    mb_model *model = NULL;
+    mb_solver_settings settings;
+    if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
+        return run_network(args, path);
+    }
+    if (!cli_integer(args, "seed", 0, INT64_MAX, &seed)) return CLI_USAGE;
+    if (mb_solver_settings_load_spec(&settings, path) != MB_OK) return cli_fail("%s", mb_error());
+    if (!cli_settings(args, &settings)) return CLI_USAGE;
+    int code;
+    if (mb_model_load_spec(&model, path) != MB_OK ||
+        mb_model_initialise(model, (uint64_t)seed) != MB_OK) {
+        code = cli_fail("%s", mb_error());
+    } else {
+        code = show(args, model, &settings, NULL);
+    }
     mb_model_destroy(model);
     return code;
 }
@@ -160,10 +214,11 @@ static int run(const cli_args *args) {
 const cli_command command_inspect = {
     .name = "inspect",
     .summary = "show a model's tiers, blocks, spectrum and step",
-    .operands = "SPEC",
+    .operands = "SPEC|NETWORK",
     .least = 1,
     .most = 1,
-    .about = "Reads a spec (models/*.ini), gives it random weights at its spectral budget, and "
+    .about = "Reads a spec (models/*.ini) and gives it random weights at its spectral budget, or a "
+             "network's file (.safetensors) with the weights it has; "
              "prints its tiers, blocks and parameters, the number of border and stride classes, "
              "the ends of the spectrum of Phi, the step size it would use, and the constant of "
              "the certificate.",

@@ -5,16 +5,44 @@
  */
 #include "cli.h"
 
-extern const cli_command command_demo, command_fetch, command_inspect, command_bench;
+extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
+    command_inspect, command_bench;
 
 static const cli_command *const commands[] = {
     &command_demo,
     &command_fetch,
+    &command_train,
+    &command_eval,
+    &command_infer,
     &command_inspect,
     &command_bench,
     NULL,
 };
 
+static const cli_note files[] = {
+    {"models/*.ini", "specs: models and their training, as text"},
+    {"models/*.safetensors", "trained networks, each with its spec inside; any reader of "
+                             "safetensors reads them"},
+    {"data/NAME", "datasets, where fetch puts them and the others look for them"},
+    {"out/NAME/network.safetensors", "what train made of the spec NAME.ini"},
+    {"out/NAME/checkpoint.safetensors", "from where train --resume goes on"},
+    {"out/NAME/metrics.csv", "a line per epoch"},
+    {"out/demo/index.html", "what demo found, as a page that needs no network"},
+    {0}};
+
+static const cli_note examples[] = {
+    {"monobolt demo", "complete and name test digits with 60 % of their pixels hidden"},
+    {"monobolt fetch mnist", "bring MNIST into data/mnist"},
+    {"monobolt train models/digits.ini", "train a small model on drawn digits, in about a minute"},
+    {"monobolt train models/mnist.ini --resume", "go on after a Ctrl-C"},
+    {"monobolt eval models/mnist.safetensors --observe 0.2,0.4,0.6,0.8 --json",
+     "measure at four shares of shown pixels, five masks each"},
+    {"monobolt infer models/mnist.safetensors data/mnist --limit 20 --mask top",
+     "complete the upper halves of twenty digits, in out/infer"},
+    {"monobolt inspect models/mnist-paper.ini --json", "the tiers, the spectrum and the step"},
+    {0}};
+
 int main(int argc, char **argv) {
-    return cli_main(commands, argc, argv);
+    const cli_program program = {.commands = commands, .files = files, .examples = examples};
+    return cli_main(&program, argc, argv);
 }

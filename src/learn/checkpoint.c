@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints: the network's file with the state of its training beside it. All that is random
+ * is drawn by the number of the step, so that there is no random state to keep.
+ */
+#include <math.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/status.h"
+#include "learn/learn.h"
+
+#define MEAN "adam.mean"
+#define SQUARE "adam.square"
+#define LANCZOS "lanczos.start"
+#define SUMS "epoch.sums"
+#define IMAGES "data.count_crc32"
+
+void mb_images_mark(const mb_dataset_info *data, uint64_t mark[2]) {
+    size_t pixels = (size_t)data->height * data->width * data->channels;
+    uLong crc = crc32(0, NULL, 0);
+    for (size_t i = 0; i < data->count; ++i) {
+        crc = crc32(crc, data->images + i * pixels, (uInt)pixels);
+        crc = crc32(crc, (const Bytef *)&data->labels[i], sizeof data->labels[i]);
+    }
+    mark[0] = data->count;
+    mark[1] = crc;
+}
+
+static mb_tensor array(const char *name, mb_dtype dtype, size_t count, const void *data) {
+    return (mb_tensor){.name = name, .dtype = dtype, .rank = 1, .shape = {count}, .data = data};
+}
+
+mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
+    if (t == NULL || path == NULL) return mb_fail(MB_EINVAL, "mb_trainer_save: NULL argument");
+    mb_network_file *file;
+    const mb_tensor state[] = {array(MEAN, MB_F32, t->parameter_count, t->adam.mean),
+                               array(SQUARE, MB_F32, t->parameter_count, t->adam.square),
+                               array(LANCZOS, MB_F32, t->network->model->size, t->lanczos),
+                               array(SUMS, MB_F64, MB_EPOCH_SUMS, &t->sums),
+                               array(IMAGES, MB_U64, 2, t->mark)};
+    size_t count = sizeof state / sizeof *state;
+    MB_TRY(mb_alloc(&file, 1, sizeof *file));
+    mb_status status = mb_network_file_begin(t->network, file);
+    if (status == MB_OK && file->count + count > MB_NETWORK_TENSORS) {
+        status = mb_fail(MB_ENOTSUP, "a file has room for %d tensors", MB_NETWORK_TENSORS);
+    }
+    if (status == MB_OK) {
+        memcpy(file->tensors + file->count, state, sizeof state);
+        file->count += count;
+        status = mb_network_file_write(t->network, file, path);
+    }
+    mb_free(file);
+    return status;
+}
+
+/* What a checkpoint has beyond the network. */
+typedef struct checkpoint {
+    float *mean, *square, *lanczos;
+    mb_epoch_sums sums;
+    uint64_t mark[2];
+} checkpoint;
+
+static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, const char *path,
+                            checkpoint *c) {
+    size_t count = t->parameter_count, size = t->network->model->size;
+    size_t two = 2, sums = MB_EPOCH_SUMS;
+    if (mb_safetensors_find(file, MEAN) == NULL) {
+        return mb_fail(MB_EFORMAT, "%s: a network without the state of its training", path);
+    }
+    MB_TRY(mb_safetensors_copy(file, MEAN, MB_F32, 1, &count, c->mean));
+    MB_TRY(mb_safetensors_copy(file, SQUARE, MB_F32, 1, &count, c->square));
+    MB_TRY(mb_safetensors_copy(file, LANCZOS, MB_F32, 1, &size, c->lanczos));
+    MB_TRY(mb_safetensors_copy(file, SUMS, MB_F64, 1, &sums, &c->sums));
+    MB_TRY(mb_safetensors_copy(file, IMAGES, MB_U64, 1, &two, c->mark));
+    for (size_t i = 0; i < 2 * count + size; ++i) { /* the three lie behind each other */
+        if (!isfinite(c->mean[i])) {
+            return mb_fail(MB_ENONFINITE, "%s: the state of the training is not finite", path);
+        }
+    }
+    return MB_OK;
+}
+
+static mb_status images_check(const mb_trainer *t, const char *path, const uint64_t mark[2]) {
+    if (mark[0] != t->mark[0]) {
+        return mb_fail(MB_EINVAL, "%s was trained on %llu images, and here are %llu", path,
+                       (unsigned long long)mark[0], (unsigned long long)t->mark[0]);
+    }
+    if (mark[1] != t->mark[1]) {
+        return mb_fail(MB_EINVAL, "%s was trained on other images than those of %s", path,
+                       t->data->name);
+    }
+    return MB_OK;
+}
+
+/* Nothing here can fail but the last line, and that did not when `from` was loaded. */
+static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoint *c) {
+    mb_network *net = t->network;
+    size_t count = t->parameter_count, size = net->model->size;
+    memcpy(net->model->parameters, from->model->parameters,
+           net->model->parameter_count * sizeof(float));
+    memcpy(net->theta, from->theta, net->temperatures * sizeof(float));
+    net->steps = from->steps;
+    net->epochs = from->epochs;
+    memcpy(t->adam.mean, c->mean, count * sizeof(float));
+    memcpy(t->adam.square, c->square, count * sizeof(float));
+    memcpy(t->lanczos, c->lanczos, size * sizeof(float));
+    memcpy(t->solver->lanczos.start, c->lanczos, size * sizeof(float));
+    t->solver->lanczos.warm = false;
+    for (size_t i = 0; i < size; ++i) t->solver->lanczos.warm |= c->lanczos[i] != 0;
+    t->sums = c->sums;
+    return mb_model_update(net->model);
+}
+
+/* Reads into copies first: a file that fails half-way leaves the trainer as it was. */
+mb_status mb_trainer_resume(mb_trainer *t, const char *path) {
+    if (t == NULL || path == NULL) return mb_fail(MB_EINVAL, "mb_trainer_resume: NULL argument");
+    mb_network *other = NULL;
+    mb_safetensors *file = NULL;
+    checkpoint c = {0};
+    size_t count = t->parameter_count;
+    mb_status status;
+    MB_GOTO(done, status, mb_safetensors_read(&file, path));
+    MB_GOTO(done, status, mb_network_from_file(&other, file, path));
+    if (strcmp(other->spec->text, t->network->spec->text) != 0) {
+        status = mb_fail(MB_EINVAL, "%s is the checkpoint of another spec", path);
+        goto done;
+    }
+    MB_GOTO(done, status, mb_alloc(&c.mean, 2 * count + t->network->model->size, sizeof *c.mean));
+    c.square = c.mean + count;
+    c.lanczos = c.square + count;
+    MB_GOTO(done, status, state_read(t, file, path, &c));
+    MB_GOTO(done, status, images_check(t, path, c.mark));
+    status = take_over(t, other, &c);
+done:
+    mb_free(c.mean);
+    mb_safetensors_destroy(file);
+    mb_network_destroy(other);
+    return status;
+}

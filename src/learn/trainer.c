@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The training loop's step (paper, algorithm "Training"): draw a batch and its masks, solve for
+ * the marginals, differentiate the loss on their logits, solve the adjoint, update by Adam.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "learn/learn.h"
+
+static void layout(mb_trainer *t) {
+    mb_arena *a = &t->arena;
+    const mb_network *net = t->network;
+    size_t b = t->batch, n = net->model->size, pixels = net->image->variables;
+    t->order = mb_arena_take(a, t->data->count, sizeof *t->order);
+    t->images = mb_arena_take(a, b * pixels, 1);
+    t->shown = mb_arena_take(a, b * net->image->cells, 1);
+    t->truth = mb_arena_take(a, b * pixels, sizeof *t->truth);
+    t->labels = mb_arena_take(a, b, sizeof *t->labels);
+    t->injected = mb_arena_take(a, b, sizeof *t->injected);
+    t->observed = mb_arena_take(a, b * net->model->variables, sizeof *t->observed);
+    t->q = mb_arena_take(a, b * n, sizeof(float));
+    t->logits = mb_arena_take(a, b * n, sizeof(float));
+    t->dloss = mb_arena_take(a, b * n, sizeof(float));
+    t->gradient = mb_arena_take(a, t->parameter_count, sizeof(float));
+    t->adam.mean = mb_arena_take(a, t->parameter_count, sizeof(float));
+    t->adam.square = mb_arena_take(a, t->parameter_count, sizeof(float));
+    t->lanczos = mb_arena_take(a, n, sizeof(float));
+    t->dtheta = mb_arena_take(a, net->temperatures, sizeof(double));
+    t->results = mb_arena_take(a, b, sizeof *t->results);
+    t->adjoints = mb_arena_take(a, b, sizeof *t->adjoints);
+}
+
+mb_status mb_network_fits(const mb_network *network, const mb_dataset_info *data) {
+    const mb_tier *image = network->image;
+    if (data->height != image->height || data->width != image->width ||
+        data->channels != image->groups) {
+        return mb_fail(MB_EINVAL, "%s has images of %ux%ux%u, the network's image tier is %ux%ux%u",
+                       data->name, data->height, data->width, data->channels, image->height,
+                       image->width, image->groups);
+    }
+    if (network->label && data->classes > network->label->k) {
+        return mb_fail(MB_EINVAL, "%s has %u classes, the network's label tier %u", data->name,
+                       data->classes, network->label->k);
+    }
+    return MB_OK;
+}
+
+/* What the tables of settings cannot know. */
+static mb_status settings_check(const mb_train_settings *s, int64_t threads) {
+    if (threads < 0) return mb_fail(MB_EINVAL, "threads = %lld is negative", (long long)threads);
+    if (s->shift > 0 && s->crop > 0) {
+        return mb_fail(MB_EINVAL, "shift = %lld and crop = %lld: only one of them can be",
+                       (long long)s->shift, (long long)s->crop);
+    }
+    return MB_OK;
+}
+
+mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_dataset *dataset,
+                            int64_t threads) {
+    if (out == NULL) return mb_fail(MB_EINVAL, "mb_trainer_create: trainer is NULL");
+    *out = NULL;
+    if (network == NULL || dataset == NULL) {
+        return mb_fail(MB_EINVAL, "mb_trainer_create: NULL argument");
+    }
+    const mb_dataset_info *data = mb_dataset_describe(dataset);
+    MB_TRY(mb_network_fits(network, data));
+    MB_TRY(settings_check(&network->spec->train, threads));
+    mb_trainer *t;
+    mb_status status;
+    MB_TRY(mb_alloc(&t, 1, sizeof *t));
+    t->network = network;
+    t->data = data;
+    t->batch = (size_t)network->spec->train.batch;
+    if (t->batch > data->count) t->batch = data->count;
+    t->steps_per_epoch = data->count / t->batch;
+    t->parameter_count = network->model->parameter_count + network->temperatures;
+    t->adam.count = t->parameter_count;
+    mb_images_mark(data, t->mark);
+    mb_solver_settings settings = network->spec->solver;
+    settings.threads = threads;
+    settings.unrolled = network->spec->train.gradient == MB_UNROLLED;
+    layout(t);
+    MB_GOTO(fail, status, mb_arena_commit(&t->arena));
+    layout(t);
+    MB_GOTO(fail, status, mb_pool_create(&t->pool, (size_t)threads));
+    MB_GOTO(fail, status, mb_loss_create(&t->loss, network, t->pool));
+    MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
+    *out = t;
+    return MB_OK;
+fail:
+    mb_trainer_destroy(t);
+    return status;
+}
+
+void mb_trainer_destroy(mb_trainer *t) {
+    if (t == NULL) return;
+    mb_solver_destroy(t->solver);
+    mb_loss_destroy(t->loss);
+    mb_pool_destroy(t->pool);
+    mb_arena_destroy(&t->arena);
+    mb_free(t);
+}
+
+/* -------------------------------------------------------------------- the batch -- */
+
+/* The order of the images in an epoch. */
+static void shuffle(mb_trainer *t, uint64_t epoch) {
+    mb_random random;
+    if (t->order_epoch == epoch + 1) return;
+    uint64_t seed = mb_stream_seed((uint64_t)t->network->spec->train.seed, MB_STREAM_ORDER);
+    mb_random_stream(&random, seed, epoch);
+    for (size_t i = 0; i < t->data->count; ++i) t->order[i] = (uint32_t)i;
+    for (size_t i = t->data->count - 1; i > 0; --i) {
+        size_t j = (size_t)mb_random_below(&random, i + 1);
+        uint32_t keep = t->order[i];
+        t->order[i] = t->order[j];
+        t->order[j] = keep;
+    }
+    t->order_epoch = epoch + 1;
+}
+
+/* From `start` to `end` in `epochs` epochs. */
+static double ramp(double start, double end, int64_t epochs, double epoch) {
+    if (epochs == 0 || epoch >= (double)epochs) return end;
+    return start + (end - start) * epoch / (double)epochs;
+}
+
+typedef struct batch_job {
+    mb_trainer *trainer;
+    uint64_t step, first; /* first: place of the batch in the epoch's order */
+} batch_job;
+
+static mb_status augment_worker(void *context, size_t index, size_t workers) {
+    const batch_job *job = context;
+    mb_trainer *t = job->trainer;
+    const mb_train_settings *s = &t->network->spec->train;
+    const mb_tier *image = t->network->image;
+    size_t begin, end;
+    mb_pool_slice(t->batch, index, workers, &begin, &end);
+    for (size_t n = begin; n < end; ++n) {
+        mb_random random;
+        size_t from = t->order[job->first + n];
+        uint8_t *pixels = t->images + n * image->variables;
+        mb_random_stream(&random, mb_stream_seed((uint64_t)s->seed, MB_STREAM_AUGMENT),
+                         job->step * t->batch + n);
+        mb_augment(pixels, t->data->images + from * image->variables, image->height, image->width,
+                   image->groups, s, &random);
+        MB_TRY(mb_bins_encode(t->truth + n * image->variables, pixels, image->variables, image->k));
+    }
+    return MB_OK;
+}
+
+static mb_status draw_batch(mb_trainer *t, uint64_t step) {
+    const mb_spec *spec = t->network->spec;
+    uint64_t epoch = step / t->steps_per_epoch, seed = (uint64_t)spec->train.seed;
+    double progress = (double)step / (double)t->steps_per_epoch;
+    shuffle(t, epoch);
+    batch_job job = {t, step, step % t->steps_per_epoch * t->batch};
+    MB_TRY(mb_pool_run(t->pool, augment_worker, &job));
+    mb_mask_settings mask = spec->mask;
+    mask.observe = ramp(1, mask.observe, spec->train.observe_ramp, progress);
+    mask.observe_range = ramp(0, mask.observe_range, spec->train.observe_ramp, progress);
+    MB_TRY(mb_network_masks(t->network, &mask, seed, step * t->batch, t->batch, t->shown));
+    mb_random random;
+    mb_random_stream(&random, mb_stream_seed(seed, MB_STREAM_LABEL), step);
+    for (size_t n = 0; n < t->batch; ++n) {
+        bool inject = mb_random_uniform(&random) < mask.inject;
+        t->labels[n] = t->data->labels[t->order[job.first + n]];
+        t->injected[n] = inject && t->network->label ? t->labels[n] : MB_HIDDEN;
+    }
+    return mb_network_observe(t->network, t->batch, t->images, t->shown, t->injected, t->observed);
+}
+
+/* ----------------------------------------------------------------- the gradient -- */
+
+static double learning_rate(const mb_trainer *t, uint64_t step) {
+    const mb_train_settings *s = &t->network->spec->train;
+    double total = (double)s->epochs * (double)t->steps_per_epoch, rate = s->learning_rate;
+    if (s->warmup > 0 && step < (uint64_t)s->warmup) rate *= (double)(step + 1) / (double)s->warmup;
+    if (s->schedule == MB_COSINE) {
+        rate *= 0.5 * (1 + cos(3.141592653589793 * fmin((double)step / total, 1)));
+    }
+    return rate;
+}
+
+static void summarise(const mb_trainer *t, mb_step *step) {
+    double certificate = 0;
+    for (size_t n = 0; n < t->batch; ++n) certificate += t->results[n].certificate;
+    step->certificate = certificate / (double)t->batch;
+    step->iterations = (double)step->solve.iterations / (double)t->batch;
+    step->applications =
+        (double)(step->solve.applications + step->adjoint.applications) / (double)t->batch;
+    step->adjoint_iterations = (double)step->adjoint.iterations / (double)t->batch;
+    step->ms_solve = step->solve.ms_total;
+    step->ms_adjoint = step->adjoint.ms_total;
+}
+
+static double share(size_t part, size_t all) {
+    return all > 0 ? (double)part / (double)all : NAN;
+}
+
+static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, mb_step *step,
+                               mb_loss_result *result) {
+    mb_network *net = t->network;
+    const mb_train_settings *s = &net->spec->train;
+    double progress = (double)index / (double)t->steps_per_epoch, began = mb_clock();
+    MB_TRY(draw_batch(t, index));
+    step->ms_data = mb_clock() - began;
+    MB_TRY(mb_solver_solve(t->solver, t->batch, t->observed, NULL, t->q, t->logits, t->results,
+                           &step->solve));
+    began = mb_clock();
+    mb_batch batch = {t->batch, t->truth, t->labels, t->observed};
+    mb_loss_settings settings = {.pixel_weight = ramp(0, s->pixel_weight, s->loss_ramp, progress),
+                                 .label_weight = ramp(1, s->label_weight, s->loss_ramp, progress),
+                                 .balance = s->balance,
+                                 .focal = s->focal};
+    MB_TRY(mb_loss_run(t->loss, &batch, &settings, t->logits, t->dloss, t->dtheta, result));
+    step->ms_loss = mb_clock() - began;
+    step->pixel_loss = result->pixel;
+    step->label_loss = result->label;
+    step->loss = settings.pixel_weight * result->pixel + settings.label_weight * result->label;
+    step->pixel_error = share(result->wrong_pixels, result->hidden_pixels);
+    step->label_error = share(result->wrong_labels, result->hidden_labels);
+    if (!isfinite(step->loss)) {
+        return mb_fail(MB_ENONFINITE, "step %llu: the loss is not finite",
+                       (unsigned long long)index + 1);
+    }
+    memset(gradient, 0, t->parameter_count * sizeof *gradient);
+    if (s->gradient == MB_UNROLLED) {
+        MB_TRY(mb_solver_unrolled(t->solver, t->batch, t->observed, t->results, MB_WRT_LOGITS,
+                                  t->dloss, NULL, gradient, t->adjoints, &step->adjoint));
+    } else {
+        MB_TRY(mb_solver_adjoint(t->solver, t->batch, t->observed, t->q, t->logits, MB_WRT_LOGITS,
+                                 t->dloss, NULL, gradient, t->adjoints, &step->adjoint));
+    }
+    for (size_t i = 0; i < net->temperatures; ++i) {
+        gradient[net->model->parameter_count + i] = (float)t->dtheta[i];
+    }
+    summarise(t, step);
+    return MB_OK;
+}
+
+static double norm_of(const float *v, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += (double)v[i] * v[i];
+    return sqrt(sum);
+}
+
+static mb_status gradient_at(mb_trainer *t, uint64_t index, float *gradient, mb_step *step,
+                             mb_loss_result *result) {
+    *step = (mb_step){.step = index,
+                      .epoch = index / t->steps_per_epoch,
+                      .steps_per_epoch = t->steps_per_epoch,
+                      .learning_rate = learning_rate(t, index)};
+    double began = mb_clock();
+    MB_TRY(differentiate(t, index, gradient, step, result));
+    step->gradient_norm = norm_of(gradient, t->parameter_count);
+    step->ms = mb_clock() - began;
+    if (isfinite(step->gradient_norm)) return MB_OK;
+    return mb_fail(MB_ENONFINITE, "step %llu: the gradient is not finite",
+                   (unsigned long long)index + 1);
+}
+
+mb_status mb_trainer_gradient(mb_trainer *t, uint64_t index, float *gradient, mb_step *step) {
+    mb_loss_result result;
+    if (t == NULL || gradient == NULL || step == NULL) {
+        return mb_fail(MB_EINVAL, "mb_trainer_gradient: NULL argument");
+    }
+    return gradient_at(t, index, gradient, step, &result);
+}
+
+/* --------------------------------------------------------------------- the step -- */
+
+/* Adds the step to the sums of its epoch, which the first step of an epoch begins anew. */
+static void epoch_add(mb_trainer *t, mb_step *step, const mb_loss_result *result) {
+    mb_epoch_sums *e = &t->sums;
+    if ((step->step - 1) % t->steps_per_epoch == 0) *e = (mb_epoch_sums){0};
+    e->steps += 1;
+    e->loss += step->loss;
+    e->pixel_loss += step->pixel_loss;
+    e->label_loss += step->label_loss;
+    e->hidden_pixels += (double)result->hidden_pixels;
+    e->wrong_pixels += (double)result->wrong_pixels;
+    e->hidden_labels += (double)result->hidden_labels;
+    e->wrong_labels += (double)result->wrong_labels;
+    e->iterations += step->iterations;
+    e->adjoint_iterations += step->adjoint_iterations;
+    e->certificate += step->certificate;
+    step->means = (mb_means){.steps = (uint64_t)e->steps,
+                             .loss = e->loss / e->steps,
+                             .pixel_loss = e->pixel_loss / e->steps,
+                             .label_loss = e->label_loss / e->steps,
+                             .label_error = e->wrong_labels / e->hidden_labels, /* 0/0: NAN */
+                             .pixel_error = e->wrong_pixels / e->hidden_pixels,
+                             .iterations = e->iterations / e->steps,
+                             .adjoint_iterations = e->adjoint_iterations / e->steps,
+                             .certificate = e->certificate / e->steps};
+}
+
+mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
+    if (t == NULL || step == NULL) return mb_fail(MB_EINVAL, "mb_trainer_step: NULL argument");
+    mb_network *net = t->network;
+    const mb_train_settings *s = &net->spec->train;
+    mb_loss_result result;
+    MB_TRY(gradient_at(t, net->steps, t->gradient, step, &result));
+    double began = mb_clock();
+    if (s->clip > 0 && step->gradient_norm > s->clip) {
+        float factor = (float)(s->clip / step->gradient_norm);
+        for (size_t i = 0; i < t->parameter_count; ++i) t->gradient[i] *= factor;
+    }
+    size_t weights = net->model->weight_count, all = net->model->parameter_count;
+    uint64_t now = net->steps + 1;
+    mb_adam_step(&t->adam, net->model->parameters, t->gradient, 0, weights, now,
+                 step->learning_rate, s->beta1, s->beta2, s->weight_decay);
+    mb_adam_step(&t->adam, net->model->parameters + weights, t->gradient + weights, weights,
+                 all - weights, now, step->learning_rate, s->beta1, s->beta2, 0);
+    mb_adam_step(&t->adam, net->theta, t->gradient + all, all, net->temperatures, now,
+                 step->learning_rate, s->beta1, s->beta2, 0);
+    MB_TRY(mb_model_update(net->model));
+    memcpy(t->lanczos, t->solver->lanczos.start, net->model->size * sizeof *t->lanczos);
+    net->steps = now;
+    net->epochs = now / t->steps_per_epoch;
+    step->step = now;
+    step->epoch = net->epochs;
+    epoch_add(t, step, &result);
+    step->ms_update = mb_clock() - began;
+    step->ms += step->ms_update;
+    return MB_OK;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gradient of the iterations themselves (paper, appendix, "Comparison of inference methods":
+ * where an update need not converge, its forward pass is differentiated as it is).
+ *
+ * A sample took T iterations from q_0 = softmax(b); they are run again, with q_t and
+ * g_t = Phi q_t + b put on a tape, and swept backwards. Iteration t, from q_{t-1} to q_t, gives
+ * one w, the derivative of the loss by g_{t-1}, and every pair adds w'(dPhi q_{t-1} + db); so
+ * does the loss on the logits themselves, with w = dloss/dg_T and q_T.
+ *
+ * Legend
+ *   a     d loss / d q_t
+ *   c     the part of the next a that does not go through Phi: a = c + Phi w
+ *   S(q)  blockwise diag(q) - qq', the Jacobian of softmax; J(q) that of the prox
+ * and by method, q and g without an index being those of t-1,
+ *   Kraehenbuehl      q_t = softmax(g)                   w = S(q_t) a          c = 0
+ *   forward-backward  q_t = prox(beta q + alpha g)       w = alpha J(q_t) a    c = beta J(q_t) a
+ *   Frank-Wolfe       q_t = (1-alpha) q + alpha s,       w = alpha/lambda S(s) a
+ *                     s = softmax(g/lambda)              c = (1-alpha) a
+ *   Baque             log q_t = (1-alpha) log q + alpha g + const
+ * Baque's is carried by log q, which needs no division by a small q: with v the derivative by
+ * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w,
+ * because rows of v sum to zero, which makes the constant of no consequence; c = (1-alpha) v.
+ * At t = 0 the same step ends in b, through the softmax it starts from.
+ *
+ * The slot's tensors, under the names used here:
+ *   a = x    c = r    w = last_r    Phi w = safe    s = next    sum of w = w_buffer
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "solver/solver.h"
+
+typedef struct unrolled_call {
+    mb_solver *solver;
+    size_t batch;
+    const int32_t *observed;
+    const mb_result *solved;
+    mb_wrt wrt;
+    const float *dloss;
+    float *w, *gradient;
+    mb_adjoint_result *results;
+} unrolled_call;
+
+static float *tape_q(const mb_solver *solver, const mb_slot *slot, size_t t) {
+    return slot->tape + 2 * t * solver->model->size;
+}
+
+static float *tape_g(const mb_solver *solver, const mb_slot *slot, size_t t) {
+    return slot->tape + (2 * t + 1) * solver->model->size;
+}
+
+/* One application of Phi for those of the first `count` slots that are busy: a list of them. */
+static mb_status apply(mb_worker *worker, size_t count, bool bias, mb_slot **busy, size_t *number) {
+    const float *in[MB_LANES_MAX];
+    float *out[MB_LANES_MAX];
+    *number = 0;
+    for (size_t i = 0; i < count; ++i) {
+        mb_slot *slot = &worker->slots[i];
+        if (!slot->busy) continue;
+        in[*number] = slot->in;
+        out[*number] = slot->out;
+        busy[(*number)++] = slot;
+    }
+    double began = mb_clock();
+    MB_TRY(mb_phi_apply(worker->phi, *number, in, out, bias));
+    worker->ms_operator += mb_clock() - began;
+    worker->applications += *number;
+    return MB_OK;
+}
+
+/* Out of time: none of the samples in hand has a gradient. */
+static bool interrupted(const mb_solver *solver, mb_worker *worker, size_t count) {
+    if (!mb_solver_stopping(solver)) return false;
+    for (size_t i = 0; i < count; ++i) {
+        mb_slot *slot = &worker->slots[i];
+        if (slot->adjoint.outcome == MB_CONVERGED) slot->adjoint.outcome = MB_INTERRUPTED;
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------- forwards -- */
+
+static void load(const unrolled_call *call, mb_slot *slot, size_t sample) {
+    const mb_solver *solver = call->solver;
+    const mb_model *model = solver->model;
+    size_t n = model->size;
+    slot->sample = sample;
+    slot->steps = call->solved[sample].iterations;
+    slot->alpha = solver->spectrum.alpha;
+    slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
+    if (call->solved[sample].outcome == MB_DIVERGED) slot->adjoint.outcome = MB_DIVERGED;
+    slot->d = call->dloss + sample * n;
+    memcpy(slot->q, solver->start_q, n * sizeof(float));
+    memcpy(slot->u, solver->start_u, n * sizeof(float));
+    mb_slot_observe(solver, slot,
+                    call->observed ? call->observed + sample * model->variables : NULL, slot->q);
+    memset(slot->lambda, 0, model->variables * sizeof(float));
+    slot->in = slot->q;
+    slot->out = slot->g;
+    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
+}
+
+/* One iteration as mb_solver_solve makes it, without acceleration. */
+static void iterate(const mb_solver *solver, mb_slot *slot) {
+    if (solver->settings.method != MB_FORWARD_BACKWARD) {
+        mb_peer_update(solver, slot);
+        mb_peer_accept(solver, slot);
+        return;
+    }
+    double c = solver->spectrum.curvature;
+    float alpha = (float)slot->alpha, beta = (float)(1 - c * slot->alpha);
+    for (size_t i = 0; i < solver->model->size; ++i) {
+        slot->x[i] = beta * slot->q[i] + alpha * slot->g[i];
+    }
+    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, slot->alpha, c, true);
+}
+
+/* Fills the tapes of the slots. */
+static mb_status run_again(const mb_solver *solver, mb_worker *worker, size_t count) {
+    mb_slot *busy[MB_LANES_MAX];
+    size_t number, bytes = solver->model->size * sizeof(float);
+    for (size_t t = 0;; ++t) {
+        MB_TRY(apply(worker, count, true, busy, &number));
+        if (number == 0 || interrupted(solver, worker, count)) return MB_OK;
+        double began = mb_clock();
+        for (size_t i = 0; i < number; ++i) {
+            mb_slot *slot = busy[i];
+            if (!isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size))) {
+                slot->adjoint.outcome = MB_DIVERGED;
+            }
+            memcpy(tape_q(solver, slot, t), slot->q, bytes);
+            memcpy(tape_g(solver, slot, t), slot->g, bytes);
+            slot->busy = t < slot->steps && slot->adjoint.outcome == MB_CONVERGED;
+            if (slot->busy) iterate(solver, slot);
+        }
+        worker->ms_prox += mb_clock() - began;
+    }
+}
+
+/* -------------------------------------------------------------------- backwards -- */
+
+/* out = S(q) v on the hidden variables; the rest of out stays as it is. */
+static void covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                       const float *v) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        solver->kernels->covariance(out, q, v, slot->hidden + solver->runs[i].first,
+                                    slot->hidden_count[i], solver->runs[i].k);
+    }
+}
+
+static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                     const float *v) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        solver->kernels->prox_vjp(out, v, q, slot->hidden + solver->runs[i].first,
+                                  slot->hidden_count[i], solver->runs[i].k, (float)slot->alpha,
+                                  (float)solver->spectrum.curvature);
+    }
+}
+
+static void softmax(const mb_solver *solver, const mb_slot *slot, float *out, const float *g) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        solver->kernels->softmax(out, g, (float)(1 / solver->settings.lambda),
+                                 slot->hidden + solver->runs[i].first, slot->hidden_count[i],
+                                 solver->runs[i].k);
+    }
+}
+
+/* w and c of iteration t = slot->at, from a: see the table above. */
+static void pull_back(const mb_solver *solver, mb_slot *slot) {
+    size_t n = solver->model->size, t = slot->at;
+    const float *q = tape_q(solver, slot, t);
+    float *a = slot->x, *c = slot->r, *w = slot->last_r, *s = slot->next;
+    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+    float share = alpha / (float)solver->settings.lambda;
+    switch (solver->settings.method) {
+    case MB_BAQUE:
+        covariance(solver, slot, w, q, a);
+        for (size_t i = 0; i < n; ++i) {
+            float v = c[i] + w[i];
+            w[i] = alpha * v;
+            c[i] = (1 - alpha) * v;
+        }
+        break;
+    case MB_FRANK_WOLFE:
+        softmax(solver, slot, s, tape_g(solver, slot, t - 1));
+        covariance(solver, slot, w, s, a);
+        for (size_t i = 0; i < n; ++i) {
+            w[i] *= share;
+            c[i] = (1 - alpha) * a[i];
+        }
+        break;
+    case MB_FORWARD_BACKWARD:
+        jacobian(solver, slot, w, q, a);
+        for (size_t i = 0; i < n; ++i) {
+            c[i] = beta * w[i];
+            w[i] *= alpha;
+        }
+        break;
+    default: covariance(solver, slot, w, q, a);
+    }
+}
+
+/* The last step, from q_0 = softmax(b) into b: added to the sum of w, and to `part`. */
+static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
+    size_t n = solver->model->size;
+    float *e = slot->next;
+    memset(e, 0, n * sizeof(float));
+    covariance(solver, slot, e, tape_q(solver, slot, 0), slot->x);
+    if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->r, n);
+    solver->kernels->axpy(slot->w_buffer, 1, e, n);
+    if (part) {
+        for (size_t i = 0; i < n; ++i) part->bias[i] += e[i];
+    }
+}
+
+/* With a at hand: on to the iteration before, or done. */
+static void descend(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
+    slot->busy = slot->at > 0;
+    if (slot->at == 0) {
+        pull_start(solver, slot, part);
+        return;
+    }
+    pull_back(solver, slot);
+    solver->kernels->axpy(slot->w_buffer, 1, slot->last_r, solver->model->size);
+    slot->in = slot->last_r;
+    --slot->at;
+}
+
+static void sweep_begin(const unrolled_call *call, mb_slot *slot, mb_gradient *part) {
+    size_t bytes = call->solver->model->size * sizeof(float);
+    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
+    slot->at = slot->steps;
+    slot->out = slot->safe;
+    memset(slot->w_buffer, 0, bytes);
+    memset(slot->last_r, 0, bytes); /* and stays zero where observed */
+    memset(slot->r, 0, bytes);
+    if (!slot->busy) return;
+    if (call->wrt == MB_WRT_LOGITS) {
+        memcpy(slot->w_buffer, slot->d, bytes);
+        slot->in = slot->d;
+    } else {
+        memcpy(slot->x, slot->d, bytes);
+        descend(call->solver, slot, part);
+    }
+}
+
+/* The pairs (w, q_at) of the busy slots. */
+static mb_status pairs(const mb_solver *solver, mb_worker *worker, mb_slot *const *busy,
+                       size_t number) {
+    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    double began = mb_clock();
+    for (size_t i = 0; i < number; ++i) {
+        w[i] = busy[i]->in;
+        v[i] = tape_q(solver, busy[i], busy[i]->at);
+        phi_w[i] = busy[i]->out;
+        phi_v[i] = tape_g(solver, busy[i], busy[i]->at);
+    }
+    MB_TRY(mb_phi_gradient(worker->phi, number, w, v, phi_w, phi_v, &worker->part));
+    worker->ms_gradient += mb_clock() - began;
+    return MB_OK;
+}
+
+static bool finite_slot(const mb_solver *solver, const mb_slot *slot) {
+    const mb_kernels *k = solver->kernels;
+    size_t n = solver->model->size;
+    return isfinite(k->dot(slot->in, slot->in, n)) && isfinite(k->dot(slot->out, slot->out, n)) &&
+           isfinite(k->dot(slot->w_buffer, slot->w_buffer, n));
+}
+
+/* One sweep of all slots that have not ended badly; *complete: none did during it. */
+static mb_status sweep(const unrolled_call *call, mb_worker *worker, size_t count, bool *complete) {
+    const mb_solver *solver = call->solver;
+    mb_gradient *part = call->gradient ? &worker->part : NULL;
+    mb_slot *busy[MB_LANES_MAX];
+    size_t number;
+    *complete = true;
+    if (part) mb_gradient_clear(part);
+    for (size_t i = 0; i < count; ++i) sweep_begin(call, &worker->slots[i], part);
+    for (;;) {
+        MB_TRY(apply(worker, count, false, busy, &number));
+        *complete = !(number > 0 && interrupted(solver, worker, count));
+        for (size_t i = 0; i < number; ++i) {
+            if (finite_slot(solver, busy[i])) continue;
+            busy[i]->adjoint.outcome = MB_DIVERGED;
+            *complete = false;
+        }
+        if (number == 0 || !*complete) return MB_OK;
+        if (part) MB_TRY(pairs(solver, worker, busy, number));
+        double began = mb_clock();
+        for (size_t i = 0; i < number; ++i) {
+            mb_slot *slot = busy[i];
+            memcpy(slot->x, slot->safe, solver->model->size * sizeof(float));
+            if (solver->settings.method != MB_BAQUE) {
+                solver->kernels->axpy(slot->x, 1, slot->r, solver->model->size);
+            }
+            descend(solver, slot, part);
+        }
+        worker->ms_adjoint += mb_clock() - began;
+    }
+}
+
+/* ------------------------------------------------------------------------ the call -- */
+
+static void finish(const unrolled_call *call, mb_worker *worker, mb_slot *slot) {
+    size_t n = call->solver->model->size;
+    bool good = slot->adjoint.outcome == MB_CONVERGED;
+    slot->adjoint.iterations = good ? (uint32_t)slot->steps : 0;
+    if (call->w && good) memcpy(call->w + slot->sample * n, slot->w_buffer, n * sizeof(float));
+    if (call->w && !good) memset(call->w + slot->sample * n, 0, n * sizeof(float));
+    if (call->results) call->results[slot->sample] = slot->adjoint;
+    worker->iterations += slot->adjoint.iterations;
+    worker->converged += good;
+    slot->busy = false;
+}
+
+/* A sample that ends badly has already left something in the sums of those in hand, which are
+ * then swept anew without it.                                                               */
+static mb_status group(const unrolled_call *call, mb_worker *worker, size_t first, size_t count) {
+    bool complete = false;
+    for (size_t i = 0; i < count; ++i) load(call, &worker->slots[i], first + i);
+    MB_TRY(run_again(call->solver, worker, count));
+    while (!complete) MB_TRY(sweep(call, worker, count, &complete));
+    if (call->gradient) mb_gradient_add(&worker->gradient, &worker->part);
+    for (size_t i = 0; i < count; ++i) finish(call, worker, &worker->slots[i]);
+    return MB_OK;
+}
+
+static mb_status unrolled_worker(void *context, size_t index, size_t workers) {
+    const unrolled_call *call = context;
+    size_t next, end, lanes = call->solver->lanes;
+    mb_pool_slice(call->batch, index, workers, &next, &end);
+    while (next < end) {
+        size_t count = end - next < lanes ? end - next : lanes;
+        MB_TRY(group(call, &call->solver->worker[index], next, count));
+        next += count;
+    }
+    return MB_OK;
+}
+
+static mb_status arguments_check(const mb_solver *solver, size_t batch, const mb_result *solved,
+                                 mb_wrt wrt, const float *dloss) {
+    if (solver == NULL) return mb_fail(MB_EINVAL, "mb_solver_unrolled: solver is NULL");
+    if (!solver->settings.unrolled) {
+        return mb_fail(MB_EINVAL, "mb_solver_unrolled: the solver was made without `unrolled`");
+    }
+    if ((solved == NULL || dloss == NULL) && batch > 0) {
+        return mb_fail(MB_EINVAL, "mb_solver_unrolled: %s is NULL", solved ? "dloss" : "solved");
+    }
+    if (wrt != MB_WRT_LOGITS && wrt != MB_WRT_MARGINALS) {
+        return mb_fail(MB_EINVAL, "mb_solver_unrolled: wrt = %d", (int)wrt);
+    }
+    MB_TRY(mb_batch_check("mb_solver_unrolled", solver->model, batch));
+    for (size_t n = 0; n < batch; ++n) {
+        if (solved[n].iterations <= (uint64_t)solver->settings.max_iterations) continue;
+        return mb_fail(MB_EINVAL,
+                       "mb_solver_unrolled: sample %zu took %u iterations, max_iterations is %lld",
+                       n, solved[n].iterations, (long long)solver->settings.max_iterations);
+    }
+    return MB_OK;
+}
+
+mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *observed,
+                             const mb_result *solved, mb_wrt wrt, const float *dloss, float *w,
+                             float *gradient, mb_adjoint_result *results, mb_report *report) {
+    MB_TRY(arguments_check(solver, batch, solved, wrt, dloss));
+    double began = mb_clock();
+    MB_TRY(mb_observed_check(solver->model, batch, observed));
+    MB_TRY(mb_finite_check("dloss", batch, solver->model->size, dloss));
+    MB_TRY(mb_call_begin(solver));
+    unrolled_call call = {solver, batch, observed, solved, wrt, dloss, w, gradient, results};
+    mb_sums_clear(solver);
+    MB_TRY(mb_pool_run(solver->pool, unrolled_worker, &call));
+    double collecting = mb_clock();
+    if (gradient) mb_sums_collect(solver, gradient);
+    solver->worker[0].ms_gradient += mb_clock() - collecting;
+    mb_call_end(solver, began, report);
+    return MB_OK;
+}

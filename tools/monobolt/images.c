@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Names of datasets to images.
+ */
+#include "images.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { DIGITS_TRAIN = 10000, DIGITS_TEST = 2000 };
+
+static mb_status digits(mb_dataset **dataset, const mb_network_info *info, mb_split split) {
+    bool train = split == MB_TRAIN;
+    return mb_digits_generate(dataset, train ? DIGITS_TRAIN : DIGITS_TEST, info->height,
+                              info->width, train ? 1 : 2);
+}
+
+int images_load(mb_dataset **dataset, const mb_network *network, const char *given,
+                mb_split split) {
+    mb_network_info info = mb_network_describe(network);
+    const char *name = given ? given : info.dataset;
+    char path[1024];
+    struct stat exists;
+    *dataset = NULL;
+    if (name == NULL) return cli_usage("the spec names no dataset: --data is needed");
+    if (strcmp(name, "digits") == 0) {
+        return digits(dataset, &info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+    }
+    snprintf(path, sizeof path, "data/%s", name);
+    bool below = strchr(name, '/') == NULL && stat(path, &exists) == 0;
+    if (!below && stat(name, &exists) != 0) {
+        for (const char *const *known = mb_fetch_names(); *known; ++known) {
+            if (strcmp(name, *known) != 0) continue;
+            return cli_fail("data/%s is not there; get it with: monobolt fetch %s", name, name);
+        }
+    }
+    if (mb_dataset_load(dataset, below ? path : name, split) == MB_OK) return CLI_OK;
+    return cli_fail("%s", mb_error());
+}
+
+bool images_split(const char *text, mb_split *split) {
+    *split = strcmp(text, "train") == 0 ? MB_TRAIN : MB_TEST;
+    if (*split == MB_TRAIN || strcmp(text, "test") == 0) return true;
+    return cli_usage("--split %s is neither train nor test", text), false;
+}
+
+int images_limit(mb_dataset **dataset, size_t limit) {
+    const mb_dataset_info *all = mb_dataset_describe(*dataset);
+    mb_dataset *part;
+    if (limit == 0 || limit >= all->count) return CLI_OK;
+    if (mb_dataset_create(&part, all->name, limit, all->height, all->width, all->channels,
+                          all->images, all->labels, all->classes) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    mb_dataset_destroy(*dataset);
+    *dataset = part;
+    return CLI_OK;
+}
+
+int folder_make(const char *path) {
+    char part[4096];
+    size_t length = strlen(path);
+    struct stat info;
+    if (length == 0 || length >= sizeof part)
+        return cli_fail("the name of a folder is empty or too long");
+    for (size_t i = 1; i <= length; ++i) {
+        if (path[i] != '/' && path[i] != '\0') continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) == 0) continue;
+        int cause = errno;
+        if (stat(part, &info) != 0) {
+            return cli_fail("%s: cannot create the folder: %s", part, strerror(cause));
+        }
+        if (!S_ISDIR(info.st_mode)) return cli_fail("%s: is a file, not a folder", part);
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Finding the images that a command works on, and the folder it writes to.
+ */
+#ifndef MONOBOLT_IMAGES_H
+#define MONOBOLT_IMAGES_H
+
+#include "cli.h"
+
+/* Loads the split of a dataset: `given` is a folder or a name below data/, NULL: what the
+ * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
+int images_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
+
+/* "train" or "test"; false: the message is printed, return CLI_USAGE. */
+bool images_split(const char *text, mb_split *split);
+
+/* Only the first `limit` images; 0: all. */
+int images_limit(mb_dataset **dataset, size_t limit);
+
+/* Creates a folder and those above it. */
+int folder_make(const char *path);
+
+#endif

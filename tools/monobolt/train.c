@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * monobolt train: learn a spec on images, with a progress line, a CSV of metrics per epoch,
+ * and checkpoints from which an interrupted run goes on bit for bit.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "images.h"
+
+static const cli_option options[] = {
+    {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
+    {"out", "DIR", NULL, "where the results go; default: out/ and the name of the spec"},
+    {"resume", NULL, NULL, "go on from the checkpoint in the output folder"},
+    {"steps", "N", "0", "stop after this many steps in all; 0: after the spec's epochs"},
+    {"validate", "N", "1000", "test images to look at after each epoch; 0: none"},
+    {"checkpoint", "SECONDS", "60", "time between checkpoints within an epoch; 0: one a step"},
+    {"limit", "N", "0", "use only the first N training images; 0: all"},
+    {"threads", "N", "0", "worker threads; 0: one per processor"},
+    {"json", NULL, NULL, "print a JSON object per epoch"},
+    {0}};
+
+static volatile sig_atomic_t stopped; /* the number of the signal */
+
+static void on_signal(int number) {
+    stopped = number;
+}
+
+/* Unless whoever started the program wants it ignored, as a shell does in the background. */
+static void catch_signal(int number) {
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
+    sigaction(number, &action, NULL);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct training {
+    const cli_args *args;
+    char folder[3000], checkpoint[3072], network_file[3072], csv_file[3072];
+    char *csv; /* the whole file: it is written anew after each epoch */
+    size_t csv_length;
+    mb_network *network;
+    mb_dataset *images, *tests;
+    mb_trainer *trainer;
+    int64_t steps, validate, seconds, limit, threads;
+    size_t batch;
+    uint64_t first_step, total, saved_step;
+    double began, saved;
+    double ms; /* of the epoch's steps since this run began: `ms_steps` of them */
+    uint64_t ms_steps;
+    bool titled; /* the table on stdout has its first line */
+} training;
+
+/* ------------------------------------------------------------------------ paths -- */
+
+static const char *const outputs[] = {"checkpoint.safetensors", "network.safetensors",
+                                      "metrics.csv"};
+
+/* "models/mnist.ini" -> "mnist" */
+static void base_name(char *out, size_t room, const char *path) {
+    const char *slash = strrchr(path, '/');
+    snprintf(out, room, "%s", slash ? slash + 1 : path);
+    char *dot = strrchr(out, '.');
+    if (dot && dot != out) *dot = '\0';
+}
+
+/* What a killed process leaves: an output's name, ".tmp-", its process id, "-" and a number. */
+static bool is_left_over(const char *name) {
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) {
+        size_t length = strlen(outputs[i]);
+        long process;
+        int end = 0;
+        if (strncmp(name, outputs[i], length) != 0) continue;
+        if (sscanf(name + length, ".tmp-%ld-%*u%n", &process, &end) != 1 || end == 0) return false;
+        if (name[length + (size_t)end] != '\0' || process <= 0) return false;
+        return kill((pid_t)process, 0) != 0 && errno == ESRCH; /* it writes no more */
+    }
+    return false;
+}
+
+static void remove_left_overs(const char *folder) {
+    DIR *list = opendir(folder);
+    const struct dirent *entry;
+    char path[4096];
+    while (list && (entry = readdir(list)) != NULL) {
+        if (!is_left_over(entry->d_name)) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        (void)unlink(path); /* it is in nobody's way if it stays */
+    }
+    if (list) closedir(list);
+}
+
+static int make_folder(training *t) {
+    char name[256];
+    const char *given = cli_text(t->args, "out");
+    base_name(name, sizeof name, t->args->operands[0]);
+    int length = given ? snprintf(t->folder, sizeof t->folder, "%s", given)
+                       : snprintf(t->folder, sizeof t->folder, "out/%s", name);
+    if ((size_t)length >= sizeof t->folder) return cli_usage("--out: the name is too long");
+    snprintf(t->checkpoint, sizeof t->checkpoint, "%s/%s", t->folder, outputs[0]);
+    snprintf(t->network_file, sizeof t->network_file, "%s/%s", t->folder, outputs[1]);
+    snprintf(t->csv_file, sizeof t->csv_file, "%s/%s", t->folder, outputs[2]);
+    int code = folder_make(t->folder);
+    if (code == CLI_OK) remove_left_overs(t->folder);
+    return code;
+}
+
+/* -------------------------------------------------------------------------- csv -- */
+
+/* The last column alone depends on the machine and the moment. */
+static const char csv_header[] =
+    "epoch,step,loss,pixel_loss,label_loss,train_error,iterations,adjoint_iterations,certificate,"
+    "learning_rate,test_accuracy,test_squared_error,test_rmse_mean,test_rmse_argmax,"
+    "test_pixel_nll,test_label_ece,test_iterations,ms_per_step\n";
+
+static int csv_add(training *t, const char *line) {
+    size_t length = strlen(line);
+    char *more = realloc(t->csv, t->csv_length + length + 1);
+    if (more == NULL) return cli_fail("out of memory");
+    t->csv = more;
+    memcpy(t->csv + t->csv_length, line, length + 1);
+    t->csv_length += length;
+    return CLI_OK;
+}
+
+/* The lines of an earlier run up to `epochs`; later ones will come again. */
+static int csv_keep(training *t, uint64_t epochs) {
+    FILE *file = epochs > 0 ? fopen(t->csv_file, "r") : NULL;
+    char line[2048];
+    int code = csv_add(t, csv_header);
+    while (file && code == CLI_OK && fgets(line, sizeof line, file)) {
+        char *end;
+        unsigned long long epoch = strtoull(line, &end, 10);
+        if (end != line && epoch <= epochs) code = csv_add(t, line);
+    }
+    if (file) fclose(file);
+    return code;
+}
+
+static int csv_write(training *t, const mb_step *step, const mb_metrics *m) {
+    char line[1024];
+    const mb_means *e = &step->means;
+    snprintf(line, sizeof line,
+             "%llu,%llu,%.6g,%.6g,%.6g,%.6g,%.4g,%.4g,%.4g,%.4g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.4g,"
+             "%.4g\n",
+             (unsigned long long)step->epoch, (unsigned long long)step->step, e->loss,
+             e->pixel_loss, e->label_loss, e->label_error, e->iterations, e->adjoint_iterations,
+             e->certificate, step->learning_rate, m->accuracy, m->squared_error, m->rmse_mean,
+             m->rmse_argmax, m->pixel_nll, m->label_ece, m->iterations,
+             t->ms / (double)t->ms_steps);
+    int code = csv_add(t, line);
+    if (code != CLI_OK) return code;
+    if (mb_file_save(t->csv_file, t->csv, t->csv_length) != MB_OK)
+        return cli_fail("%s", mb_error());
+    return CLI_OK;
+}
+
+/* --------------------------------------------------------------------- progress -- */
+
+/* Hours, minutes and seconds. */
+static void time_text(char *out, size_t room, long seconds) {
+    if (seconds < 3600)
+        snprintf(out, room, "%ld:%02ld", seconds / 60, seconds % 60);
+    else
+        snprintf(out, room, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+/* Fits on one line of the terminal, with as much of a bar as there is room for. */
+static void show_progress(const training *t, const mb_step *step) {
+    enum { BAR = 30 };
+    char line[320], before[64], after[160], error[32] = "", left[32], bar[BAR + 3] = "";
+    struct winsize window = {0};
+    const mb_means *e = &step->means;
+    double rate = (now() - t->began) / (double)(step->step - t->first_step);
+    time_text(left, sizeof left, (long)(rate * (double)(t->total - step->step)));
+    if (!isnan(e->label_error))
+        snprintf(error, sizeof error, "  error %.1f %%", 100 * e->label_error);
+    int used = snprintf(before, sizeof before, "epoch %llu/%llu ",
+                        (unsigned long long)((step->step - 1) / step->steps_per_epoch + 1),
+                        (unsigned long long)mb_network_train_settings(t->network)->epochs);
+    used += snprintf(after, sizeof after, " loss %.4f%s  %.1f iter  %.0f img/s  %s left", e->loss,
+                     error, e->iterations, (double)t->batch / rate, left);
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 ? window.ws_col : 0;
+    int most = (columns > 0 ? columns : 80) - 1, room = most - used - 2;
+    if (room > BAR) room = BAR;
+    if (room > 2) {
+        snprintf(bar, sizeof bar, "[%*s]", room, "");
+        memset(bar + 1, '.', (size_t)room);
+        memset(bar + 1, '#', (size_t)room * e->steps / step->steps_per_epoch);
+    }
+    snprintf(line, sizeof line, "%s%s%s", before, bar, after);
+    cli_progress("%.*s", most, line);
+}
+
+static int print_json(const training *t, const mb_step *step, const mb_metrics *m) {
+    const mb_means *e = &step->means;
+    return cli_json(json_pack(
+        "{s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "epoch", (json_int_t)step->epoch, "step",
+        (json_int_t)step->step, "loss", cli_json_number(e->loss), "pixel_loss",
+        cli_json_number(e->pixel_loss), "label_loss", cli_json_number(e->label_loss), "train_error",
+        cli_json_number(e->label_error), "iterations", cli_json_number(e->iterations),
+        "test_accuracy", cli_json_number(m->accuracy), "test_squared_error",
+        cli_json_number(m->squared_error), "test_rmse_mean", cli_json_number(m->rmse_mean),
+        "ms_per_step", cli_json_number(t->ms / (double)t->ms_steps)));
+}
+
+/* A column that a network without labels, or a run without test images, leaves empty. */
+static void print_cell(int width, int digits, double value, const char *unit) {
+    if (isnan(value))
+        printf("%*s%s", width, "-", unit[0] ? "  " : "");
+    else
+        printf("%*.*f%s", width, digits, value, unit);
+}
+
+static void print_epoch(training *t, const mb_step *step, const mb_metrics *m) {
+    const mb_means *e = &step->means;
+    if (!t->titled) {
+        printf(
+            "epoch    loss  train error  test accuracy  sq. error    RMSE  iterations  ms/step\n");
+        t->titled = true;
+    }
+    printf("%5llu", (unsigned long long)step->epoch);
+    print_cell(8, 4, e->loss, "");
+    print_cell(11, 2, 100 * e->label_error, " %");
+    print_cell(13, 2, 100 * m->accuracy, " %");
+    print_cell(11, 2, m->squared_error, "");
+    print_cell(8, 4, m->rmse_mean, "");
+    print_cell(12, 1, e->iterations, "");
+    print_cell(9, 0, t->ms / (double)t->ms_steps, "");
+    printf("\n");
+}
+
+static int epoch_end(training *t, const mb_step *step) {
+    mb_metrics m = {.accuracy = NAN,
+                    .squared_error = NAN,
+                    .rmse_mean = NAN,
+                    .rmse_argmax = NAN,
+                    .pixel_nll = NAN,
+                    .label_ece = NAN,
+                    .iterations = NAN};
+    mb_solver_settings settings = *mb_network_solver_settings(t->network);
+    settings.threads = t->threads;
+    if (t->validate > 0 && mb_evaluate(&m, t->network, t->tests, NULL, &settings, 1,
+                                       (size_t)t->validate, NULL, NULL) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    int code = csv_write(t, step, &m);
+    cli_progress_end();
+    if (code == CLI_OK && cli_has(t->args, "json"))
+        code = print_json(t, step, &m);
+    else if (code == CLI_OK)
+        print_epoch(t, step, &m);
+    fflush(stdout); /* whoever waits for the epochs sees them; errors are found at the end */
+    t->ms = 0;
+    t->ms_steps = 0;
+    return code;
+}
+
+/* ------------------------------------------------------------------------- running -- */
+
+static int save(training *t, uint64_t step) {
+    if (mb_trainer_save(t->trainer, t->checkpoint) != MB_OK) return cli_fail("%s", mb_error());
+    t->saved = now();
+    t->saved_step = step;
+    return CLI_OK;
+}
+
+/* " --option value" if it was given. */
+static void repeat_option(const training *t, const char *option, bool given) {
+    if (given) fprintf(stderr, " --%s %s", option, cli_text(t->args, option));
+}
+
+static int stop(const training *t, uint64_t step) {
+    fprintf(stderr,
+            "stopped after step %llu, which is saved; go on with:\n  monobolt train %s --resume",
+            (unsigned long long)step, t->args->operands[0]);
+    repeat_option(t, "out", cli_has(t->args, "out"));
+    repeat_option(t, "data", cli_has(t->args, "data"));
+    repeat_option(t, "limit", t->limit > 0);
+    repeat_option(t, "steps", t->steps > 0);
+    fputc('\n', stderr);
+    return 128 + stopped;
+}
+
+static int train(training *t) {
+    mb_step step;
+    uint64_t done = t->first_step;
+    int code = CLI_OK;
+    t->began = t->saved = now();
+    t->saved_step = UINT64_MAX;
+    while (done < t->total && !stopped) {
+        if (mb_trainer_step(t->trainer, &step) != MB_OK) return cli_fail("%s", mb_error());
+        done = step.step;
+        t->ms += step.ms;
+        ++t->ms_steps;
+        show_progress(t, &step);
+        bool ended = done % step.steps_per_epoch == 0;
+        /* first the line, then the checkpoint: a run that dies between them adds it again */
+        if (ended) code = epoch_end(t, &step);
+        if (code == CLI_OK && (ended || now() - t->saved >= (double)t->seconds))
+            code = save(t, done);
+        if (code != CLI_OK) return code;
+    }
+    cli_progress_end();
+    if (t->saved_step != done) code = save(t, done);
+    if (code == CLI_OK && stopped) return stop(t, done);
+    if (code == CLI_OK && mb_network_save(t->network, t->network_file) != MB_OK) {
+        code = cli_fail("%s", mb_error());
+    }
+    if (code == CLI_OK && !cli_has(t->args, "json")) printf("%s\n", t->network_file);
+    return code;
+}
+
+static int load_data(training *t) {
+    const char *given = cli_text(t->args, "data");
+    int code = images_load(&t->images, t->network, given, MB_TRAIN);
+    if (code == CLI_OK) code = images_limit(&t->images, (size_t)t->limit);
+    if (code == CLI_OK && t->validate > 0) {
+        code = images_load(&t->tests, t->network, given, MB_TEST);
+    }
+    return code;
+}
+
+static int resume(training *t) {
+    struct stat exists;
+    bool there = stat(t->checkpoint, &exists) == 0;
+    if (!cli_has(t->args, "resume")) {
+        if (!there) return CLI_OK;
+        return cli_fail("%s exists: go on from it with --resume, or choose another --out",
+                        t->checkpoint);
+    }
+    if (!there) return cli_fail("%s is not there: nothing to resume", t->checkpoint);
+    return mb_trainer_resume(t->trainer, t->checkpoint) == MB_OK ? CLI_OK
+                                                                 : cli_fail("%s", mb_error());
+}
+
+static int prepare(training *t) {
+    const char *path = t->args->operands[0];
+    if (mb_network_load(&t->network, path) != MB_OK) return cli_fail("%s", mb_error());
+    if (mb_network_describe(t->network).steps > 0) {
+        return cli_fail("%s is trained already; a spec is needed, and --resume goes on from a "
+                        "checkpoint",
+                        path);
+    }
+    int code = load_data(t);
+    if (code != CLI_OK) return code;
+    if (mb_trainer_create(&t->trainer, t->network, t->images, t->threads) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    code = make_folder(t);
+    if (code == CLI_OK) code = resume(t);
+    if (code != CLI_OK) return code;
+    mb_network_info info = mb_network_describe(t->network);
+    const mb_train_settings *s = mb_network_train_settings(t->network);
+    size_t count = mb_dataset_describe(t->images)->count;
+    t->batch = (size_t)s->batch < count ? (size_t)s->batch : count;
+    t->first_step = info.steps;
+    t->total = (uint64_t)s->epochs * (count / t->batch);
+    if (t->steps > 0 && (uint64_t)t->steps < t->total) t->total = (uint64_t)t->steps;
+    if (!cli_has(t->args, "json")) {
+        printf("%s: %zu images, %zu parameters; %lld epochs of %zu steps of %zu images\n",
+               mb_dataset_describe(t->images)->name, count, info.parameters, (long long)s->epochs,
+               count / t->batch, t->batch);
+        if (info.steps > 0) printf("going on after step %llu\n", (unsigned long long)info.steps);
+        fflush(stdout);
+    }
+    return csv_keep(t, info.epochs);
+}
+
+static int run(const cli_args *args) {
+    training *t = calloc(1, sizeof *t);
+    if (t == NULL) return cli_fail("out of memory");
+    t->args = args;
+    int code = CLI_USAGE;
+    if (cli_integer(args, "steps", 0, INT64_MAX, &t->steps) &&
+        cli_integer(args, "validate", 0, INT64_MAX, &t->validate) &&
+        cli_integer(args, "checkpoint", 0, 1000000, &t->seconds) &&
+        cli_integer(args, "limit", 0, INT64_MAX, &t->limit) &&
+        cli_integer(args, "threads", 0, 1024, &t->threads)) {
+        catch_signal(SIGINT);
+        catch_signal(SIGTERM);
+        code = prepare(t);
+        if (code == CLI_OK) code = train(t);
+    }
+    mb_trainer_destroy(t->trainer);
+    mb_dataset_destroy(t->images);
+    mb_dataset_destroy(t->tests);
+    mb_network_destroy(t->network);
+    free(t->csv);
+    free(t);
+    return code;
+}
+
+const cli_command command_train = {
+    .name = "train",
+    .summary = "learn a model from images",
+    .operands = "SPEC",
+    .least = 1,
+    .most = 1,
+    .about = "Trains the model of a spec (models/*.ini) as its [train] and [mask] sections say. In "
+             "the output folder: network.safetensors, the result; metrics.csv, a line per epoch; "
+             "checkpoint.safetensors, from which --resume goes on as if nothing had happened.\n"
+             "Ctrl-C saves a checkpoint and ends with status 130.",
+    .options = options,
+    .run = run};
