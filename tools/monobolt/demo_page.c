@@ -155,7 +155,7 @@ static void head(FILE *out, const demo *d) {
     tile(out, "%.2f", m->squared_error, "", "squared error per bin");
     tile(out, "%.1f", m->iterations, "", "iterations per image");
     if (isfinite(d->worst)) {
-        tile(out, "&#8804;&#8201;%.2g", d->worst, "", "from the only answer");
+        tile(out, "&#8804;&#8201;%.2g", d->worst, "", "from the only answer, of the pictures below");
     }
     tile(out, "%.0f", m->images_per_second, "", "images per second");
     fputs("</div>\n", out);
