@@ -65,24 +65,8 @@ V void v_transpose4(vf *a) {
 }
 /* clang-format on */
 
-/* in this order */
-#include "kernels/elementwise.inc"
-#include "kernels/tiles.inc"
-
-#include "kernels/rows.inc"
-#include "kernels/solver_rows.inc"
-
-#include "kernels/prox_rows.inc"
-
-const mb_kernels mb_kernels_avx2 = {
-    .name = "avx2",
-    .softmax = softmax,
-    .prox = prox,
-    .prox_vjp = prox_vjp,
-    .residual = residual,
-    .covariance = covariance,
-    MB_ELEMENTWISE_KERNELS,
-};
+#define SET avx2
+#include "kernels/set.inc"
 
 #else
 typedef int mb_no_avx2; /* ISO C wants a declaration in every file */

@@ -60,24 +60,8 @@ V void v_transpose4(vf *a) {
 }
 /* clang-format on */
 
-/* in this order */
-#include "kernels/elementwise.inc"
-#include "kernels/tiles.inc"
-
-#include "kernels/rows.inc"
-#include "kernels/solver_rows.inc"
-
-#include "kernels/prox_rows.inc"
-
-const mb_kernels mb_kernels_avx512 = {
-    .name = "avx512",
-    .softmax = softmax,
-    .prox = prox,
-    .prox_vjp = prox_vjp,
-    .residual = residual,
-    .covariance = covariance,
-    MB_ELEMENTWISE_KERNELS,
-};
+#define SET avx512
+#include "kernels/set.inc"
 
 #else
 typedef int mb_no_avx512; /* ISO C wants a declaration in every file */

@@ -64,24 +64,8 @@ V void v_transpose4(vf *a) {
 }
 /* clang-format on */
 
-/* in this order */
-#include "kernels/elementwise.inc"
-#include "kernels/tiles.inc"
-
-#include "kernels/rows.inc"
-#include "kernels/solver_rows.inc"
-
-#include "kernels/prox_rows.inc"
-
-const mb_kernels mb_kernels_neon = {
-    .name = "neon",
-    .softmax = softmax,
-    .prox = prox,
-    .prox_vjp = prox_vjp,
-    .residual = residual,
-    .covariance = covariance,
-    MB_ELEMENTWISE_KERNELS,
-};
+#define SET neon
+#include "kernels/set.inc"
 
 #else
 typedef int mb_no_neon; /* ISO C wants a declaration in every file */
