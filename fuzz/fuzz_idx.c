@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "data/data.h"
-#include "fuzz.h"
+#include "fuzz_reader.h"
 
 static mb_status images_read(const uint8_t *bytes, size_t size, uint8_t **images, size_t *length) {
     mb_input *input = NULL;
@@ -38,14 +38,5 @@ static mb_status labels_read(const uint8_t *bytes, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    uint8_t *first = NULL, *second = NULL;
-    size_t a = 0, b = 0;
-    mb_status status = images_read(bytes, size, &first, &a);
-    FUZZ_CHECK(images_read(bytes, size, &second, &b) == status && a == b);
-    FUZZ_CHECK(status != MB_OK || memcmp(first, second, a) == 0);
-    FUZZ_CHECK(status == MB_OK || mb_error()[0] != '\0');
-    mb_free(first);
-    mb_free(second);
-    FUZZ_CHECK(labels_read(bytes, size) != MB_OK || status != MB_OK); /* it cannot be both */
-    return 0;
+    return fuzz_images_or_labels(images_read, labels_read, bytes, size);
 }

@@ -168,7 +168,8 @@ MB_API float *mb_model_weights(mb_model *model, size_t block, size_t *count);
 MB_API float *mb_model_bias(mb_model *model, size_t tier, size_t *count);
 MB_API mb_status mb_model_update(mb_model *model);
 
-/* Random weights scaled to the spectral budget, zero biases; calls mb_model_update. */
+/* Random weights scaled to the spectral budget, a tier's block to its own row space near the
+ * identity, zero biases; calls mb_model_update.                                            */
 MB_API mb_status mb_model_initialise(mb_model *model, uint64_t seed);
 
 /* ------------------------------------------------------------------ solving -- */

@@ -521,8 +521,7 @@ static void add_identity(mb_model *model, const mb_block *block) {
     size_t size = model->tiers[block->column].size;
     if (block->kind == MB_CONVOLUTION) {
         size_t taps = (size_t)block->kernel * block->kernel;
-        first = (taps - 1) / 2; /* the tap that sees the cell itself, for odd kernels */
-        if (block->kernel % 2 == 0) first = ((block->kernel - 1) / 2) * (block->kernel + 1);
+        first = ((block->kernel - 1) / 2) * (block->kernel + 1); /* the tap that sees the cell */
         stride *= taps;
         size = channels;
     } else if (model->rows[block->row].size != size) {

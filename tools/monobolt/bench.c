@@ -19,7 +19,6 @@ static const cli_option options[] = {
     {0}};
 
 typedef struct bench {
-    const cli_args *args;
     int64_t batch, repeats, elements, cardinality;
     mb_solver_settings settings;
     json_t *json;
@@ -199,7 +198,7 @@ static int bench_solve(bench *b, const mb_model *model) {
 
 static int run(const cli_args *args) {
     const char *what = args->operands[0], *spec = cli_text(args, "spec");
-    bench b = {.args = args};
+    bench b = {0};
     mb_model *model = NULL;
     if (!cli_integer(args, "batch", 1, 65536, &b.batch) ||
         !cli_integer(args, "repeats", 1, 1000, &b.repeats) ||
