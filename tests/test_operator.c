@@ -98,6 +98,56 @@ static void test_matrix(void **state) {
     }
 }
 
+/* Kernels wider than the grid and long strides, with few and with many channels: the shapes
+ * that are computed folded (operator/conv.c) in one direction, in both, and in none.         */
+static void test_wide_kernels(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t height, width, groups, k, self, kernel, stride, hidden;
+        mb_padding padding;
+    } cases[] = {
+        {9, 7, 1, 4, 5, 13, 4, 2, MB_SAME},  {8, 8, 1, 2, 3, 7, 2, 8, MB_SAME},
+        {8, 6, 1, 4, 5, 7, 2, 3, MB_FULL},   {7, 9, 1, 3, 31, 31, 16, 2, MB_SAME},
+        {10, 5, 1, 2, 1, 15, 7, 4, MB_SAME}, {5, 6, 2, 2, 2, 6, 3, 2, MB_FULL},
+        {6, 6, 5, 4, 3, 3, 2, 10, MB_SAME},  {4, 4, 10, 2, 3, 3, 4, 20, MB_SAME},
+        {8, 8, 1, 4, 4, 8, 8, 4, MB_SAME},   {5, 5, 1, 3, 1, 1, 5, 2, MB_SAME},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; ++c) {
+        uint32_t s = cases[c].stride, rows = (cases[c].height - 1) / s + 1, columns = (cases[c].width - 1) / s + 1;
+        const mb_tier_desc tiers[] = {
+            {.name = "pixels", .height = cases[c].height, .width = cases[c].width, .groups = cases[c].groups, .cardinality = cases[c].k},
+            {.name = "hidden", .height = rows, .width = columns, .groups = cases[c].hidden, .cardinality = 2},
+        };
+        const mb_block_desc blocks[] = {
+            {0, 0, MB_CONVOLUTION, cases[c].self, 1, cases[c].padding},
+            {1, 0, MB_CONVOLUTION, cases[c].kernel, s, cases[c].padding},
+            {1, 1, MB_CONVOLUTION, 1, 1, MB_SAME},
+        };
+        const mb_model_desc desc = {.tiers = tiers, .tier_count = 2, .blocks = blocks, .block_count = 3, .m = -0.9, .monotone = true, .center = c % 2};
+        mb_model *model;
+        mb_random r;
+        mb_random_seed(&r, c + 1);
+        assert_ok(mb_model_create(&model, &desc));
+        random_parameters(model, &r, 0.3, 1);
+        mb_solver *solver = solver_of(model);
+        dense d = dense_of(model);
+        float *M = library_matrix(solver, d.n);
+        double error = 0, largest = 0;
+        for (size_t i = 0; i < d.n; ++i)
+            for (size_t j = 0; j < d.n; ++j) {
+                error = fmax(error, fabs(M[i * d.n + j] - d.phi[j * d.n + i]));
+                largest = fmax(largest, fabs(d.phi[j * d.n + i]));
+            }
+        if (!(error <= 3e-6) || !(largest > 0.01)) {
+            print_error("case %zu: error %g, largest %g\n", c, error, largest);
+            fail();
+        }
+        free(M), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
 /* The gradient of w'(Phi v + b) by every parameter, against central differences of the dense
  * version in double. At these weights most clamps are active; that is counted.               */
 static void test_gradient(void **state) {
@@ -246,7 +296,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matrix),         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_input_gradient), cmocka_unit_test(test_paper_parameters),
-        cmocka_unit_test(test_kernel_sets),
+        cmocka_unit_test(test_kernel_sets),    cmocka_unit_test(test_wide_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

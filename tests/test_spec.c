@@ -296,10 +296,10 @@ static void test_values(void **state) {
     refuse_line(2, "m = nan", "x.ini:2: m = nan is outside (-1, 1)");
     refuse_line(2, "m = small", "x.ini:2: m = small is not a number");
     refuse_line(2, "monotone = perhaps", "x.ini:2: monotone = perhaps is neither yes nor no");
-    refuse_line(10, "kernel = 8", "x.ini:10: kernel = 8 is outside [1, 7]");
-    refuse_line(10, "kernel = 0", "x.ini:10: kernel = 0 is outside [1, 7]");
+    refuse_line(10, "kernel = 32", "x.ini:10: kernel = 32 is outside [1, 31]");
+    refuse_line(10, "kernel = 0", "x.ini:10: kernel = 0 is outside [1, 31]");
     refuse_line(10, "kernel = 2.5", "x.ini:10: kernel = 2.5 is not a whole number");
-    refuse_line(11, "stride = 5", "x.ini:11: stride = 5 is outside [1, 4]");
+    refuse_line(11, "stride = 17", "x.ini:11: stride = 17 is outside [1, 16]");
     refuse_line(11, "padding = valid", "x.ini:11: padding = valid is not one of: same, full");
     refuse_line(13, "kind = sparse", "x.ini:13: kind = sparse is not one of: convolution, dense");
     refuse_line(13, "kind = dense\nstride = 2",

@@ -67,9 +67,9 @@ static const mb_setting *block_table(size_t *count) {
     static const mb_setting table[] = {
         {"kind", MB_CHOICE, offsetof(block_values, kind), .fallback = MB_CONVOLUTION,
          .choices = kind_names, .help = "convolution or dense map"},
-        {"kernel", MB_INTEGER, offsetof(block_values, kernel), .fallback = 1, .low = 1, .high = 7,
+        {"kernel", MB_INTEGER, offsetof(block_values, kernel), .fallback = 1, .low = 1, .high = 31,
          .help = "side of the convolution's kernel; needed unless dense"},
-        {"stride", MB_INTEGER, offsetof(block_values, stride), .fallback = 1, .low = 1, .high = 4,
+        {"stride", MB_INTEGER, offsetof(block_values, stride), .fallback = 1, .low = 1, .high = 16,
          .help = "of the convolution"},
         {"padding", MB_CHOICE, offsetof(block_values, padding), .fallback = MB_SAME,
          .choices = padding_names, .help = "what happens at the border"},

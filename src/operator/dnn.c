@@ -2,11 +2,6 @@
  *
  * The only file that knows oneDNN. Versions 2 and 3 differ in how descriptors are made;
  * both are wrapped by the few `describe` functions at the top, and the rest is common.
- *
- * The transpose of a stride-1 block is itself a convolution, with the kernel turned round
- * and the channels swapped. oneDNN's forward pass can add to its output and its backward
- * pass cannot, so stride-1 blocks use it for the transpose as well. Strided blocks go
- * through backward-data into a buffer, which is added.
  */
 #include "operator/dnn.h"
 
@@ -16,31 +11,23 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-enum { FORWARD, BACKWARD, GRADIENT, PASSES };
-
 struct mb_dnn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    size_t scratch_size, sum_size; /* bytes, floats */
+    size_t scratch_size, room_size; /* bytes, floats */
     void *scratch;
-    float *sum; /* a strided transpose before it is added */
+    float *room;
 };
 
-/* One primitive with its three operands and its scratch memory. */
-typedef struct pass {
+/* A primitive with its three operands and its scratch memory. */
+struct mb_pass {
+    mb_dnn *dnn;
+    mb_pass_kind kind;
     dnnl_primitive_t primitive;
     dnnl_memory_t src, weights, dst, scratch;
     dnnl_primitive_t reorder; /* plain weights <-> the layout the primitive wants */
     dnnl_memory_t plain;      /* [out][in][kernel][kernel]                        */
     float *packed;            /* the weights in that layout                       */
-} pass;
-
-struct mb_conv {
-    mb_dnn *dnn;
-    mb_conv_shape shape;
-    bool turned; /* the transpose is a forward pass with turned weights */
-    pass passes[PASSES];
-    float *turned_weights; /* [in][out][kernel][kernel] */
 };
 
 static mb_status check(dnnl_status_t status, const char *what) {
@@ -91,17 +78,17 @@ typedef struct geometry {
 } geometry;
 
 /* hint: the forward descriptor, for the two backward passes. */
-static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, int kind,
+static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mb_pass_kind kind,
                               tensor_ref src, tensor_ref weights, tensor_ref dst, const geometry *g,
                               const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
     dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
     switch (kind) {
-    case FORWARD:
+    case MB_PASS_FORWARD:
         return dnnl_convolution_forward_primitive_desc_create(
             pd, engine, dnnl_forward_training, algorithm, src, weights, NULL, dst, g->strides,
             g->dilates, g->before, g->after, attr);
-    case BACKWARD:
+    case MB_PASS_BACKWARD:
         return dnnl_convolution_backward_data_primitive_desc_create(
             pd, engine, algorithm, src, weights, dst, g->strides, g->dilates, g->before, g->after,
             hint, attr);
@@ -114,12 +101,12 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, i
     dnnl_convolution_desc_t desc;
     dnnl_status_t status;
     switch (kind) {
-    case FORWARD:
+    case MB_PASS_FORWARD:
         status =
             dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, algorithm, src,
                                                weights, NULL, dst, g->strides, g->before, g->after);
         break;
-    case BACKWARD:
+    case MB_PASS_BACKWARD:
         status = dnnl_convolution_backward_data_desc_init(&desc, algorithm, src, weights, dst,
                                                           g->strides, g->before, g->after);
         break;
@@ -164,13 +151,21 @@ void mb_dnn_destroy(mb_dnn *dnn) {
     if (dnn->stream) dnnl_stream_destroy(dnn->stream);
     if (dnn->engine) dnnl_engine_destroy(dnn->engine);
     mb_free(dnn->scratch);
-    mb_free(dnn->sum);
+    mb_free(dnn->room);
     mb_free(dnn);
+}
+
+void mb_dnn_reserve(mb_dnn *dnn, size_t floats) {
+    if (floats > dnn->room_size) dnn->room_size = floats;
+}
+
+float *mb_dnn_room(mb_dnn *dnn) {
+    return dnn->room;
 }
 
 mb_status mb_dnn_commit(mb_dnn *dnn) {
     MB_TRY(mb_alloc(&dnn->scratch, dnn->scratch_size, 1));
-    return mb_alloc(&dnn->sum, dnn->sum_size, sizeof(float));
+    return mb_alloc(&dnn->room, dnn->room_size, sizeof(float));
 }
 
 #define TEXT_OF(x) #x
@@ -183,7 +178,8 @@ const char *mb_build_info(void) {
 
 /* --------------------------------------------------------------------- passes -- */
 
-static void pass_destroy(pass *p) {
+void mb_pass_destroy(mb_pass *p) {
+    if (p == NULL) return;
     if (p->primitive) dnnl_primitive_destroy(p->primitive);
     if (p->reorder) dnnl_primitive_destroy(p->reorder);
     dnnl_memory_t memories[] = {p->src, p->weights, p->dst, p->scratch, p->plain};
@@ -191,6 +187,7 @@ static void pass_destroy(pass *p) {
         if (memories[i]) dnnl_memory_destroy(memories[i]);
     }
     mb_free(p->packed);
+    mb_free(p);
 }
 
 static mb_status memory_create(dnnl_memory_t *memory, tensor_ref desc, dnnl_engine_t engine) {
@@ -198,10 +195,11 @@ static mb_status memory_create(dnnl_memory_t *memory, tensor_ref desc, dnnl_engi
 }
 
 /* A reorder between the plain weights and the packed ones; direction by `kind`. */
-static mb_status reorder_create(pass *p, int kind, tensor_ref plain, tensor_ref packed,
+static mb_status reorder_create(mb_pass *p, tensor_ref plain, tensor_ref packed,
                                 dnnl_engine_t engine) {
     dnnl_primitive_desc_t pd;
-    tensor_ref from = kind == GRADIENT ? packed : plain, to = kind == GRADIENT ? plain : packed;
+    bool out = p->kind == MB_PASS_GRADIENT;
+    tensor_ref from = out ? packed : plain, to = out ? plain : packed;
     MB_TRY(check(dnnl_reorder_primitive_desc_create(&pd, from, engine, to, engine, NULL),
                  "weights reorder"));
     mb_status status = check(dnnl_primitive_create(&p->reorder, pd), "weights reorder");
@@ -225,10 +223,28 @@ static mb_status attributes_create(dnnl_primitive_attr_t *attr, bool adds) {
     return check(s, "attributes");
 }
 
-/* src, weights, dst in the roles of a *forward* convolution of this geometry. */
-static mb_status pass_create(pass *p, mb_dnn *dnn, int kind, const dnnl_dim_t *src_dims,
-                             const dnnl_dim_t *weight_dims, const dnnl_dim_t *dst_dims,
-                             const geometry *g, bool adds) {
+/* Padding after the end, from out = (in + before + after - kernel) / stride + 1. It may be
+ * negative, down to 1 - stride, where the stride leaves the last cells unseen.             */
+static dnnl_dim_t padding_after(uint32_t in, uint32_t out, uint32_t before, uint32_t kernel,
+                                uint32_t stride) {
+    return ((dnnl_dim_t)out - 1) * stride + kernel - in - before;
+}
+
+static geometry geometry_of(const mb_conv_shape *s) {
+    return (geometry){
+        .strides = {s->stride, s->stride},
+        .before = {s->before_y, s->before_x},
+        .after = {padding_after(s->in_height, s->out_height, s->before_y, s->kernel, s->stride),
+                  padding_after(s->in_width, s->out_width, s->before_x, s->kernel, s->stride)}};
+}
+
+static mb_status pass_init(mb_pass *p, const mb_conv_shape *s, bool adds) {
+    mb_dnn *dnn = p->dnn;
+    mb_pass_kind kind = p->kind;
+    dnnl_dims_t src_dims = {s->batch, s->in_channels, s->in_height, s->in_width};
+    dnnl_dims_t dst_dims = {s->batch, s->out_channels, s->out_height, s->out_width};
+    dnnl_dims_t weight_dims = {s->out_channels, s->in_channels, s->kernel, s->kernel};
+    geometry g = geometry_of(s);
     tensor src = TENSOR_EMPTY, dst = TENSOR_EMPTY, any = TENSOR_EMPTY, plain = TENSOR_EMPTY;
     dnnl_primitive_attr_t attr = NULL, plain_attr = NULL;
     dnnl_primitive_desc_t pd = NULL, hint = NULL;
@@ -237,22 +253,22 @@ static mb_status pass_create(pass *p, mb_dnn *dnn, int kind, const dnnl_dim_t *s
     MB_GOTO(done, status, check(tensor_create(&dst, dst_dims, dnnl_nhwc), "row shape"));
     MB_GOTO(done, status, check(tensor_create(&plain, weight_dims, dnnl_oihw), "weights"));
     MB_GOTO(done, status, check(tensor_create(&any, weight_dims, dnnl_format_tag_any), "weights"));
-    MB_GOTO(done, status, attributes_create(&attr, adds && kind == FORWARD));
+    MB_GOTO(done, status, attributes_create(&attr, adds && kind == MB_PASS_FORWARD));
     MB_GOTO(done, status, attributes_create(&plain_attr, false));
-    if (kind != FORWARD) {
+    if (kind != MB_PASS_FORWARD) {
         MB_GOTO(done, status,
-                check(describe(&hint, dnn->engine, FORWARD, TENSOR_REF(src), TENSOR_REF(any),
-                               TENSOR_REF(dst), g, plain_attr, NULL),
+                check(describe(&hint, dnn->engine, MB_PASS_FORWARD, TENSOR_REF(src), TENSOR_REF(any),
+                               TENSOR_REF(dst), &g, plain_attr, NULL),
                       "convolution"));
     }
     MB_GOTO(done, status,
             check(describe(&pd, dnn->engine, kind, TENSOR_REF(src), TENSOR_REF(any),
-                           TENSOR_REF(dst), g, attr, hint),
+                           TENSOR_REF(dst), &g, attr, hint),
                   "convolution"));
     MB_GOTO(done, status, check(dnnl_primitive_create(&p->primitive, pd), "convolution"));
 
     tensor_ref packed = dnnl_primitive_desc_query_md(
-        pd, kind == GRADIENT ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+        pd, kind == MB_PASS_GRADIENT ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
     tensor_ref scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     size_t scratch_bytes = tensor_bytes(scratch);
     if (scratch_bytes > dnn->scratch_size) dnn->scratch_size = scratch_bytes;
@@ -261,7 +277,7 @@ static mb_status pass_create(pass *p, mb_dnn *dnn, int kind, const dnnl_dim_t *s
     MB_GOTO(done, status, memory_create(&p->weights, packed, dnn->engine));
     MB_GOTO(done, status, memory_create(&p->plain, TENSOR_REF(plain), dnn->engine));
     MB_GOTO(done, status, memory_create(&p->scratch, scratch, dnn->engine));
-    MB_GOTO(done, status, reorder_create(p, kind, TENSOR_REF(plain), packed, dnn->engine));
+    MB_GOTO(done, status, reorder_create(p, TENSOR_REF(plain), packed, dnn->engine));
     MB_GOTO(done, status, mb_alloc(&p->packed, tensor_bytes(packed), 1));
     status = check(dnnl_memory_set_data_handle(p->weights, p->packed), "weights");
 done:
@@ -276,157 +292,65 @@ done:
     return status;
 }
 
-static mb_status pass_reorder(pass *p, mb_dnn *dnn, int kind, float *plain) {
-    MB_TRY(check(dnnl_memory_set_data_handle(p->plain, plain), "weights"));
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, kind == GRADIENT ? p->weights : p->plain},
-                              {DNNL_ARG_TO, kind == GRADIENT ? p->plain : p->weights}};
-    return check(dnnl_primitive_execute(p->reorder, dnn->stream, 2, args), "weights reorder");
+mb_status mb_pass_create(mb_pass **out, mb_dnn *dnn, const mb_conv_shape *shape, mb_pass_kind kind,
+                         bool adds) {
+    *out = NULL;
+    mb_pass *p;
+    MB_TRY(mb_alloc(&p, 1, sizeof *p));
+    p->dnn = dnn;
+    p->kind = kind;
+    mb_status status = pass_init(p, shape, adds);
+    if (status != MB_OK) {
+        mb_pass_destroy(p);
+        return status;
+    }
+    *out = p;
+    return MB_OK;
 }
 
-static mb_status pass_run(pass *p, mb_dnn *dnn, int kind, const float *src, const float *dst) {
-    static const int roles[PASSES][3] = {
-        [FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-        [BACKWARD] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
-        [GRADIENT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST},
+/* -------------------------------------------------------------------- running -- */
+
+/* The library takes no const pointers, and writes only to the operand of its role. */
+static void *writable(const float *data) {
+    return (void *)(uintptr_t)data;
+}
+
+static mb_status reorder(mb_pass *p, const float *plain) {
+    MB_TRY(check(dnnl_memory_set_data_handle(p->plain, writable(plain)), "weights"));
+    bool out = p->kind == MB_PASS_GRADIENT;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, out ? p->weights : p->plain},
+                              {DNNL_ARG_TO, out ? p->plain : p->weights}};
+    return check(dnnl_primitive_execute(p->reorder, p->dnn->stream, 2, args), "weights reorder");
+}
+
+static mb_status execute(mb_pass *p, const float *src, const float *dst) {
+    static const int roles[][3] = {
+        [MB_PASS_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        [MB_PASS_BACKWARD] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+        [MB_PASS_GRADIENT] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST},
     };
-    /* the library takes no const pointer, and writes only to the operand of its role */
-    dnnl_status_t s = dnnl_memory_set_data_handle(p->src, (void *)(uintptr_t)src);
-    if (s == dnnl_success) s = dnnl_memory_set_data_handle(p->dst, (void *)(uintptr_t)dst);
-    if (s == dnnl_success) s = dnnl_memory_set_data_handle(p->scratch, dnn->scratch);
-    dnnl_exec_arg_t args[] = {{roles[kind][0], p->src},
-                              {roles[kind][1], p->weights},
-                              {roles[kind][2], p->dst},
+    dnnl_status_t s = dnnl_memory_set_data_handle(p->src, writable(src));
+    if (s == dnnl_success) s = dnnl_memory_set_data_handle(p->dst, writable(dst));
+    if (s == dnnl_success) s = dnnl_memory_set_data_handle(p->scratch, p->dnn->scratch);
+    dnnl_exec_arg_t args[] = {{roles[p->kind][0], p->src},
+                              {roles[p->kind][1], p->weights},
+                              {roles[p->kind][2], p->dst},
                               {DNNL_ARG_SCRATCHPAD, p->scratch}};
-    if (s == dnnl_success) s = dnnl_primitive_execute(p->primitive, dnn->stream, 4, args);
+    if (s == dnnl_success) s = dnnl_primitive_execute(p->primitive, p->dnn->stream, 4, args);
     return check(s, "convolution");
 }
 
-/* --------------------------------------------------------------- convolutions -- */
-
-/* Padding after the end, from out = (in + before + after - kernel) / stride + 1. It may be
- * negative, down to 1 - stride, where the stride leaves the last cells unseen.             */
-static dnnl_dim_t padding_after(uint32_t in, uint32_t out, uint32_t before, uint32_t kernel,
-                                uint32_t stride) {
-    return ((dnnl_dim_t)out - 1) * stride + kernel - in - before;
+mb_status mb_pass_set_weights(mb_pass *p, const float *weights) {
+    return reorder(p, weights);
 }
 
-static geometry geometry_of(const mb_conv_shape *s, bool turned) {
-    dnnl_dim_t after_y =
-        padding_after(s->in_height, s->out_height, s->before_y, s->kernel, s->stride);
-    dnnl_dim_t after_x =
-        padding_after(s->in_width, s->out_width, s->before_x, s->kernel, s->stride);
-    geometry g = {.strides = {s->stride, s->stride},
-                  .before = {s->before_y, s->before_x},
-                  .after = {after_y, after_x}};
-    if (turned) { /* the taps turn round: what was before comes after */
-        dnnl_dim_t span = s->kernel - 1;
-        g.before[0] = span - s->before_y;
-        g.before[1] = span - s->before_x;
-        g.after[0] = span - after_y;
-        g.after[1] = span - after_x;
-    }
-    return g;
+mb_status mb_pass_run(mb_pass *p, const float *from, float *to) {
+    return p->kind == MB_PASS_FORWARD ? execute(p, from, to) : execute(p, to, from);
 }
 
-/* A turned stride-1 block needs paddings between 0 and kernel - 1 on both sides. */
-static bool can_turn(const mb_conv_shape *s) {
-    if (s->stride != 1) return false;
-    geometry g = geometry_of(s, true);
-    return g.before[0] >= 0 && g.before[1] >= 0 && g.after[0] >= 0 && g.after[1] >= 0;
-}
-
-static mb_status apply_create(mb_conv *conv) {
-    const mb_conv_shape *s = &conv->shape;
-    mb_dnn *dnn = conv->dnn;
-    pass *p = conv->passes;
-    dnnl_dims_t tier = {s->batch, s->in_channels, s->in_height, s->in_width};
-    dnnl_dims_t rows = {s->batch, s->out_channels, s->out_height, s->out_width};
-    dnnl_dims_t weights = {s->out_channels, s->in_channels, s->kernel, s->kernel};
-    dnnl_dims_t turned_weights = {s->in_channels, s->out_channels, s->kernel, s->kernel};
-    geometry g = geometry_of(s, false), turned = geometry_of(s, true);
-    MB_TRY(pass_create(&p[FORWARD], dnn, FORWARD, tier, weights, rows, &g, s->forward_adds));
-    conv->turned = can_turn(s);
-    if (conv->turned) {
-        size_t count = (size_t)s->out_channels * s->in_channels * s->kernel * s->kernel;
-        MB_TRY(mb_alloc(&conv->turned_weights, count, sizeof(float)));
-        return pass_create(&p[BACKWARD], dnn, FORWARD, rows, turned_weights, tier, &turned,
-                           s->backward_adds);
-    }
-    size_t floats = (size_t)s->batch * s->in_height * s->in_width * s->in_channels;
-    if (s->backward_adds && floats > dnn->sum_size) dnn->sum_size = floats;
-    return pass_create(&p[BACKWARD], dnn, BACKWARD, tier, weights, rows, &g, false);
-}
-
-static mb_status gradient_create(mb_conv *conv) {
-    const mb_conv_shape *s = &conv->shape;
-    dnnl_dims_t tier = {s->batch, s->in_channels, s->in_height, s->in_width};
-    dnnl_dims_t rows = {s->batch, s->out_channels, s->out_height, s->out_width};
-    dnnl_dims_t weights = {s->out_channels, s->in_channels, s->kernel, s->kernel};
-    geometry g = geometry_of(s, false);
-    return pass_create(&conv->passes[GRADIENT], conv->dnn, GRADIENT, tier, weights, rows, &g,
-                       false);
-}
-
-mb_status mb_conv_create(mb_conv **out, mb_dnn *dnn, const mb_conv_shape *shape, mb_conv_use use) {
-    *out = NULL;
-    mb_conv *conv;
-    MB_TRY(mb_alloc(&conv, 1, sizeof *conv));
-    conv->dnn = dnn;
-    conv->shape = *shape;
-    mb_status status = use == MB_CONV_APPLY ? apply_create(conv) : gradient_create(conv);
-    if (status != MB_OK) {
-        mb_conv_destroy(conv);
-        return status;
-    }
-    *out = conv;
-    return MB_OK;
-}
-
-void mb_conv_destroy(mb_conv *conv) {
-    if (conv == NULL) return;
-    for (int kind = 0; kind < PASSES; ++kind) pass_destroy(&conv->passes[kind]);
-    mb_free(conv->turned_weights);
-    mb_free(conv);
-}
-
-mb_status mb_conv_set_weights(mb_conv *conv, const float *weights) {
-    const mb_conv_shape *s = &conv->shape;
-    float *plain = (float *)(uintptr_t)weights; /* only read */
-    MB_TRY(pass_reorder(&conv->passes[FORWARD], conv->dnn, FORWARD, plain));
-    if (conv->turned) {
-        size_t taps = (size_t)s->kernel * s->kernel;
-        for (size_t o = 0; o < s->out_channels; ++o) {
-            for (size_t i = 0; i < s->in_channels; ++i) {
-                const float *from = weights + (o * s->in_channels + i) * taps;
-                float *to = conv->turned_weights + (i * s->out_channels + o) * taps;
-                for (size_t t = 0; t < taps; ++t) to[t] = from[taps - 1 - t];
-            }
-        }
-        plain = conv->turned_weights;
-    }
-    return pass_reorder(&conv->passes[BACKWARD], conv->dnn, FORWARD, plain);
-}
-
-mb_status mb_conv_forward(mb_conv *conv, const float *tier, float *rows) {
-    return pass_run(&conv->passes[FORWARD], conv->dnn, FORWARD, tier, rows);
-}
-
-mb_status mb_conv_backward(mb_conv *conv, const float *rows, float *tier) {
-    const mb_conv_shape *s = &conv->shape;
-    pass *p = &conv->passes[BACKWARD];
-    if (conv->turned) return pass_run(p, conv->dnn, FORWARD, rows, tier);
-    if (!s->backward_adds) return pass_run(p, conv->dnn, BACKWARD, tier, rows);
-    float *sum = conv->dnn->sum;
-    MB_TRY(pass_run(p, conv->dnn, BACKWARD, sum, rows));
-    size_t floats = (size_t)s->batch * s->in_height * s->in_width * s->in_channels;
-    for (size_t i = 0; i < floats; ++i) tier[i] += sum[i];
-    return MB_OK;
-}
-
-mb_status mb_conv_gradient(mb_conv *conv, const float *tier, const float *rows, float *gradient) {
-    pass *p = &conv->passes[GRADIENT];
-    MB_TRY(pass_run(p, conv->dnn, GRADIENT, tier, rows));
-    return pass_reorder(p, conv->dnn, GRADIENT, gradient);
+mb_status mb_pass_gradient(mb_pass *p, const float *tier, const float *rows, float *gradient) {
+    MB_TRY(execute(p, tier, rows));
+    return reorder(p, gradient);
 }
 
 mb_status mb_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,

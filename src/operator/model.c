@@ -65,9 +65,10 @@ static mb_status block_check(const mb_model_desc *desc, size_t index) {
         return mb_fail(MB_EINVAL, "block %zu (%s %s): unknown kind %d", index + 1, row_name,
                        column_name, (int)b->kind);
     }
-    if (b->kernel < 1 || b->kernel > MB_KERNEL_MAX || b->stride < 1 || b->stride > 4) {
-        return mb_fail(MB_EINVAL, "block %zu (%s %s): kernel %u must be 1..%d and stride %u 1..4",
-                       index + 1, row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride);
+    if (b->kernel < 1 || b->kernel > MB_KERNEL_MAX || b->stride < 1 || b->stride > MB_STRIDE_MAX) {
+        return mb_fail(MB_EINVAL, "block %zu (%s %s): kernel %u must be 1..%d and stride %u 1..%d",
+                       index + 1, row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride,
+                       MB_STRIDE_MAX);
     }
     if (b->padding != MB_SAME && b->padding != MB_FULL) {
         return mb_fail(MB_EINVAL, "block %zu (%s %s): unknown padding %d", index + 1, row_name,

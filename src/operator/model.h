@@ -19,7 +19,8 @@
 #include "base/memory.h"
 #include "monobolt.h"
 
-#define MB_KERNEL_MAX 7
+#define MB_KERNEL_MAX 31 /* taps are kept as bits of a word */
+#define MB_STRIDE_MAX 16
 
 /* One variable position inside a cell. */
 typedef struct mb_group {

@@ -137,15 +137,68 @@ static void class_gram(const mb_model *model, size_t tier_index, size_t class, d
     }
 }
 
+/* Up to this size Jacobi's rotations are used: LAPACK wakes OpenBLAS's threads for the smallest
+ * matrix, which takes longer than the work and leaves them spinning beside our own.           */
+#define JACOBI_MAX 32
+#define JACOBI_SWEEPS 30
+
+/* Zeroes entry (p, q) of the symmetric matrix a by a rotation, which is applied to v as well. */
+static void rotate(double *a, double *v, uint32_t k, uint32_t p, uint32_t q) {
+    double apq = a[p * k + q], theta = (a[q * k + q] - a[p * k + p]) / (2 * apq);
+    double t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1));
+    double c = 1 / sqrt(t * t + 1), s = t * c;
+    for (uint32_t i = 0; i < k; ++i) { /* columns */
+        double ip = a[i * k + p], iq = a[i * k + q], vp = v[i * k + p], vq = v[i * k + q];
+        a[i * k + p] = c * ip - s * iq;
+        a[i * k + q] = s * ip + c * iq;
+        v[i * k + p] = c * vp - s * vq;
+        v[i * k + q] = s * vp + c * vq;
+    }
+    for (uint32_t i = 0; i < k; ++i) { /* rows */
+        double pi = a[p * k + i], qi = a[q * k + i];
+        a[p * k + i] = c * pi - s * qi;
+        a[q * k + i] = s * pi + c * qi;
+    }
+    a[p * k + q] = a[q * k + p] = 0;
+}
+
+/* a: the lower triangle, destroyed. */
+static void jacobi_leading(double *a, uint32_t k, double *value, double *vector) {
+    double v[JACOBI_MAX * JACOBI_MAX];
+    for (uint32_t i = 0; i < k; ++i) {
+        for (uint32_t j = 0; j < k; ++j) {
+            v[i * k + j] = i == j;
+            if (j < i) a[j * k + i] = a[i * k + j];
+        }
+    }
+    bool again = true;
+    for (int sweep = 0; again && sweep < JACOBI_SWEEPS; ++sweep) {
+        again = false;
+        for (uint32_t p = 0; p < k; ++p) {
+            for (uint32_t q = p + 1; q < k; ++q) {
+                double size = sqrt(fabs(a[p * k + p])) * sqrt(fabs(a[q * k + q]));
+                if (!(fabs(a[p * k + q]) > 1e-15 * size)) continue;
+                rotate(a, v, k, p, q);
+                again = true;
+            }
+        }
+    }
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < k; ++i) {
+        if (a[i * k + i] > a[best * k + best]) best = i;
+    }
+    *value = a[best * k + best];
+    for (uint32_t i = 0; i < k; ++i) vector[i] = v[i * k + best];
+}
+
 /* Largest eigenvalue and its vector of a k x k matrix given by its lower triangle. */
 static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, double *value,
                               double *vector) {
-    if (k == 1) {
-        *value = gram[0];
-        vector[0] = 1;
+    memcpy(model->eigen_matrix, gram, (size_t)k * k * sizeof *gram);
+    if (k <= JACOBI_MAX) {
+        jacobi_leading(model->eigen_matrix, k, value, vector);
         return MB_OK;
     }
-    memcpy(model->eigen_matrix, gram, (size_t)k * k * sizeof *gram);
     /* row-major lower is column-major upper */
     int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'V', 'U', (int)k, model->eigen_matrix, (int)k,
                                   model->eigen_values, model->eigen_work, model->eigen_work_size);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "operator/dnn.h"
+#include "operator/conv.h"
 
 enum { ONE, MANY, SIZES };
 
@@ -95,13 +95,13 @@ static mb_status convolutions_create(mb_phi *phi, int size, size_t batch) {
                                .kernel = block->kernel,
                                .stride = block->stride,
                                .before_y = block->before_y,
-                               .before_x = block->before_x,
-                               .forward_adds = row_started(model, b),
-                               .backward_adds = column_started(model, b)};
-        MB_TRY(mb_conv_create(&phi->conv[size][b], phi->dnn, &shape, MB_CONV_APPLY));
+                               .before_x = block->before_x};
+        MB_TRY(mb_conv_create(&phi->conv[size][b], phi->dnn, &shape, MB_CONV_APPLY,
+                              row_started(model, b), column_started(model, b)));
         if (!phi->gradient) continue;
         shape.batch *= 2;
-        MB_TRY(mb_conv_create(&phi->stack[size][b], phi->dnn, &shape, MB_CONV_GRADIENT));
+        MB_TRY(mb_conv_create(&phi->stack[size][b], phi->dnn, &shape, MB_CONV_GRADIENT, false,
+                              false));
     }
     return MB_OK;
 }
