@@ -113,8 +113,8 @@ typedef enum mb_padding { MB_SAME, MB_FULL } mb_padding;
 typedef struct mb_block_desc {
     uint32_t row, column;
     mb_block_kind kind;
-    uint32_t kernel; /* convolutions: 1 .. 7                                     */
-    uint32_t stride; /* convolutions: 1 .. 4; tier i must be ceil(tier j/stride) */
+    uint32_t kernel; /* convolutions: 1 .. 31                                    */
+    uint32_t stride; /* convolutions: 1 .. 16; tier i must be ceil(tier j/stride) */
     mb_padding padding;
 } mb_block_desc;
 
@@ -582,6 +582,38 @@ MB_API mb_status mb_evaluate(mb_metrics *metrics, mb_network *network, const mb_
                              const mb_mask_settings *mask, const mb_solver_settings *settings,
                              uint64_t seed, size_t limit, mb_evaluate_progress progress,
                              void *context);
+
+/* -------------------------------------------------------------------- plots -- */
+
+/* One line. Its points are joined in their order; where x or y is NaN it has a gap. */
+typedef struct mb_plot_series {
+    const char *name;    /* stands at the end of the line; NULL: nothing does */
+    const double *x, *y; /* [count]                                           */
+    size_t count;
+} mb_plot_series;
+
+/* Lines on the same axes. */
+typedef struct mb_plot_panel {
+    const char *y_label;          /* or NULL                                              */
+    bool y_log, y_percent;        /* percent: 0.9 reads 90 %                              */
+    const mb_plot_series *series; /* [series_count], 1 .. 24                              */
+    size_t series_count;
+    const char *reference_label;  /* NULL: none; else a dashed line across at `reference` */
+    double reference;
+} mb_plot_panel;
+
+/* Panels under each other, with one x axis for all. */
+typedef struct mb_plot {
+    const char *title, *x_label; /* or NULL                */
+    bool x_log;
+    const mb_plot_panel *panels; /* [panel_count], 1 .. 8  */
+    size_t panel_count;
+} mb_plot;
+
+/* Writes an SVG that suits light and dark pages and fetches nothing, whole or not at all; the
+ * same plot gives the same bytes. Text is UTF-8. Refused: infinities, numbers beyond 1e300, zero
+ * or less on a logarithmic axis, a panel without a single point.                              */
+MB_API mb_status mb_plot_write(const char *path, const mb_plot *plot);
 
 /* ---------------------------------------------------------------- measuring -- */
 

@@ -19,7 +19,7 @@ static const struct {
     const char *argument, *word;
 } kinds[] = {
     {"DIR", "@/"},     {"FILE", "@"},   {"SPEC", "@.ini"}, {"NETWORK", "@.safetensors"},
-    {"IMAGES", "@"},   {"SOURCE", "@"},
+    {"IMAGES", "@"},   {"SOURCE", "@"}, {"CSV", "@.csv"},
 };
 
 static bool is_word(const char *text, size_t length) {

@@ -6,7 +6,7 @@
 #include "cli.h"
 
 extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
-    command_inspect, command_bench;
+    command_plot, command_inspect, command_bench;
 
 static const cli_command *const commands[] = {
     &command_demo,
@@ -14,6 +14,7 @@ static const cli_command *const commands[] = {
     &command_train,
     &command_eval,
     &command_infer,
+    &command_plot,
     &command_inspect,
     &command_bench,
     NULL,
@@ -27,6 +28,7 @@ static const cli_note files[] = {
     {"out/NAME/network.safetensors", "what train made of the spec NAME.ini"},
     {"out/NAME/checkpoint.safetensors", "from where train --resume goes on"},
     {"out/NAME/metrics.csv", "a line per epoch"},
+    {"out/NAME/metrics.svg", "the same as a picture"},
     {"out/demo/index.html", "what demo found, as a page that needs no network"},
     {0}};
 
@@ -39,6 +41,8 @@ static const cli_note examples[] = {
      "measure at four shares of shown pixels, five masks each"},
     {"monobolt infer models/mnist.safetensors data/mnist --limit 20 --mask top",
      "complete the upper halves of twenty digits, in out/infer"},
+    {"monobolt plot out/mnist/metrics.csv out/mnist-paper/metrics.csv --reference 0.9295:paper",
+     "compare two runs, and both with a figure of the paper, in out/plot.svg"},
     {"monobolt inspect models/mnist-paper.ini --json", "the tiers, the spectrum and the step"},
     {0}};
 

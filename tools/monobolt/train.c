@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * monobolt train: learn a spec on images, with a progress line, a CSV of metrics per epoch,
- * and checkpoints from which an interrupted run goes on bit for bit.
+ * monobolt train: learn a spec on images, with a progress line, a CSV of metrics per epoch and
+ * its picture, and checkpoints from which an interrupted run goes on bit for bit.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +17,7 @@
 
 #include "cli.h"
 #include "images.h"
+#include "plot.h"
 
 static const cli_option options[] = {
     {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
@@ -51,7 +52,7 @@ static double now(void) {
 
 typedef struct training {
     const cli_args *args;
-    char folder[3000], checkpoint[3072], network_file[3072], csv_file[3072];
+    char folder[3000], checkpoint[3072], network_file[3072], csv_file[3072], plot_file[3072];
     char *csv; /* the whole file: it is written anew after each epoch */
     size_t csv_length;
     mb_network *network;
@@ -64,12 +65,13 @@ typedef struct training {
     double ms; /* of the epoch's steps since this run began: `ms_steps` of them */
     uint64_t ms_steps;
     bool titled; /* the table on stdout has its first line */
+    enum { NOT_DRAWN, DRAWN, DRAWING_FAILED } picture;
 } training;
 
 /* ------------------------------------------------------------------------ paths -- */
 
 static const char *const outputs[] = {"checkpoint.safetensors", "network.safetensors",
-                                      "metrics.csv"};
+                                      "metrics.csv", "metrics.svg"};
 
 /* "models/mnist.ini" -> "mnist" */
 static void base_name(char *out, size_t room, const char *path) {
@@ -115,6 +117,7 @@ static int make_folder(training *t) {
     snprintf(t->checkpoint, sizeof t->checkpoint, "%s/%s", t->folder, outputs[0]);
     snprintf(t->network_file, sizeof t->network_file, "%s/%s", t->folder, outputs[1]);
     snprintf(t->csv_file, sizeof t->csv_file, "%s/%s", t->folder, outputs[2]);
+    snprintf(t->plot_file, sizeof t->plot_file, "%s/%s", t->folder, outputs[3]);
     int code = folder_make(t->folder);
     if (code == CLI_OK) remove_left_overs(t->folder);
     return code;
@@ -168,6 +171,16 @@ static int csv_write(training *t, const mb_step *step, const mb_metrics *m) {
     if (mb_file_save(t->csv_file, t->csv, t->csv_length) != MB_OK)
         return cli_fail("%s", mb_error());
     return CLI_OK;
+}
+
+/* Drawn from the CSV alone, so that a resumed run shows all its epochs. A run does not end for
+ * want of a picture: the message stands on stderr, once, and in the exit code.               */
+static void draw_metrics(training *t) {
+    char title[256];
+    if (t->picture == DRAWING_FAILED) return;
+    base_name(title, sizeof title, t->args->operands[0]);
+    int code = plot_metrics(t->plot_file, title, t->csv_file, t->csv, t->csv_length);
+    t->picture = code == CLI_OK ? DRAWN : DRAWING_FAILED;
 }
 
 /* --------------------------------------------------------------------- progress -- */
@@ -260,6 +273,7 @@ static int epoch_end(training *t, const mb_step *step) {
         return cli_fail("%s", mb_error());
     }
     int code = csv_write(t, step, &m);
+    if (code == CLI_OK) draw_metrics(t);
     cli_progress_end();
     if (code == CLI_OK && cli_has(t->args, "json"))
         code = print_json(t, step, &m);
@@ -322,8 +336,11 @@ static int train(training *t) {
     if (code == CLI_OK && mb_network_save(t->network, t->network_file) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK && !cli_has(t->args, "json")) printf("%s\n", t->network_file);
-    return code;
+    if (code == CLI_OK && !cli_has(t->args, "json")) {
+        if (t->picture == DRAWN) printf("%s: open it in a browser\n", t->plot_file);
+        printf("%s\n", t->network_file);
+    }
+    return code == CLI_OK && t->picture == DRAWING_FAILED ? CLI_FAILURE : code;
 }
 
 static int load_data(training *t) {
@@ -413,7 +430,8 @@ const cli_command command_train = {
     .least = 1,
     .most = 1,
     .about = "Trains the model of a spec (models/*.ini) as its [train] and [mask] sections say. In "
-             "the output folder: network.safetensors, the result; metrics.csv, a line per epoch; "
+             "the output folder: network.safetensors, the result; metrics.csv, a line per epoch, "
+             "and metrics.svg, its picture (more with: monobolt plot); "
              "checkpoint.safetensors, from which --resume goes on as if nothing had happened.\n"
              "Ctrl-C saves a checkpoint and ends with status 130.",
     .options = options,
