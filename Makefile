@@ -57,7 +57,7 @@ test: ## install what is missing, build, and run all tests
 check-all: check-clang check-address check-thread ## the tests with clang and with sanitizers
 
 check-clang: ## the tests, built by clang
-	@scripts/install-deps
+	@scripts/install-deps build test check
 	@$(MAKE) --no-print-directory test BUILD=$(BUILD)-clang CC=clang WERROR=ON
 
 check-address: ## the tests, with the address and undefined-behaviour sanitizers
