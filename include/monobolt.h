@@ -244,6 +244,7 @@ typedef struct mb_report {
     uint32_t converged;          /* samples                                                 */
     double ms_total;             /* wall clock                                              */
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
+    double ms_refresh;           /* wall clock: taking over weights that have changed       */
 } mb_report;
 
 typedef struct mb_solver mb_solver;
@@ -633,10 +634,19 @@ MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32
  * same tensors with nothing between them.                                                     */
 typedef struct mb_operator_timing {
     mb_timing apply, convolutions;
-    double multiply_adds; /* of the convolutions of one sample */
+    double multiply_adds; /* of A and A' for one sample: taps beyond the border do not count */
 } mb_operator_timing;
 MB_API mb_status mb_measure_operator(mb_operator_timing *timing, mb_solver *solver, size_t batch,
                                      size_t repeats);
+
+/* What plain matrix products reach here: each thread multiplies large matrices of its own, all at
+ * the same time; the best round counts. threads: 0 = all. OpenBLAS, whose number of threads is
+ * the process's, is held to one meanwhile: let no other thread use it then.                  */
+typedef struct mb_sgemm_speed {
+    size_t threads, side;    /* the matrices are side x side           */
+    double onednn, openblas; /* GFLOPS of all threads, by each library */
+} mb_sgemm_speed;
+MB_API mb_status mb_measure_sgemm(mb_sgemm_speed *speed, size_t threads, size_t repeats);
 
 #ifdef __cplusplus
 }

@@ -44,6 +44,17 @@ V float v_top(vf a) {
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
+/* The j-th of every two, or four, lanes in all of them. */
+V vf v_spread2(vf a, uint32_t j) {
+    return j ? _mm256_permute_ps(a, 0xf5) : _mm256_permute_ps(a, 0xa0);
+}
+V vf v_spread4(vf a, uint32_t j) {
+    return j == 0   ? _mm256_permute_ps(a, 0x00)
+           : j == 1 ? _mm256_permute_ps(a, 0x55)
+           : j == 2 ? _mm256_permute_ps(a, 0xaa)
+                    : _mm256_permute_ps(a, 0xff);
+}
+
 /* Four floats from each of LANES / 4 places, one after another, and back. */
 V vf v_gather4(const float *p, const float *q, const float *r, const float *s) {
     (void)r, (void)s;

@@ -36,6 +36,17 @@ V vf v_scale2(vf p, vf shifted) {
 V float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
 V float v_top(vf a) { return _mm512_reduce_max_ps(a); }
 
+/* The j-th of every two, or four, lanes in all of them. */
+V vf v_spread2(vf a, uint32_t j) {
+    return j ? _mm512_permute_ps(a, 0xf5) : _mm512_permute_ps(a, 0xa0);
+}
+V vf v_spread4(vf a, uint32_t j) {
+    return j == 0   ? _mm512_permute_ps(a, 0x00)
+           : j == 1 ? _mm512_permute_ps(a, 0x55)
+           : j == 2 ? _mm512_permute_ps(a, 0xaa)
+                    : _mm512_permute_ps(a, 0xff);
+}
+
 /* Four floats from each of LANES / 4 places, one after another, and back. */
 V vf v_gather4(const float *p, const float *q, const float *r, const float *s) {
     vf a = _mm512_castps128_ps512(_mm_loadu_ps(p));

@@ -42,6 +42,15 @@ V vf v_scale2(vf p, vf shifted) {
 V float v_sum(vf a) { return vaddvq_f32(a); }
 V float v_top(vf a) { return vmaxvq_f32(a); }
 
+/* The j-th of every two, or four, lanes in all of them. */
+V vf v_spread2(vf a, uint32_t j) { return j ? vtrn2q_f32(a, a) : vtrn1q_f32(a, a); }
+V vf v_spread4(vf a, uint32_t j) {
+    return j == 0   ? vdupq_laneq_f32(a, 0)
+           : j == 1 ? vdupq_laneq_f32(a, 1)
+           : j == 2 ? vdupq_laneq_f32(a, 2)
+                    : vdupq_laneq_f32(a, 3);
+}
+
 /* Four floats from each of LANES / 4 places, one after another, and back. */
 V vf v_gather4(const float *p, const float *q, const float *r, const float *s) {
     (void)q, (void)r, (void)s;

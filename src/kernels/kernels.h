@@ -55,7 +55,8 @@ typedef struct mb_kernels {
     double (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float a, const float *x, size_t n);           /* y += a x           */
     void (*xpby)(float *y, const float *x, float b, size_t n);           /* y = x + b y        */
-    /* out = s (G x - z) + bias, G by the class of the cell; bias may be NULL */
+    /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
+     * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,
                  const float *gram, const uint32_t *cell_class, size_t cells, size_t groups,
                  uint32_t k);

@@ -124,6 +124,7 @@ const mb_kernels mb_kernels_ref = {
     .softmax = softmax,
     .prox = prox,
     .prox_vjp = prox_vjp,
+    .gram = gram_plain,
     .residual = residual_plain,
     .covariance = covariance_plain,
     MB_ELEMENTWISE_KERNELS,

@@ -46,7 +46,8 @@ typedef struct mb_tier {
     uint32_t *first_cell;        /* [classes]: a cell of each class                     */
     size_t gram_size;            /* sum of k^2 over the groups: floats of one class     */
     /* what mb_model_update computes */
-    float *gram;        /* [classes][gram_size]: G_v, columns centred if asked */
+    float *gram;        /* [classes][k][channels]: the j-th columns of the groups' G_v side by
+                           side; if the k differ, [classes][gram_size], group by group */
     float *scale;       /* [size]: s_v, once per channel                       */
     double *norm2;      /* [classes][groups]: ||A_v||^2 before normalisation   */
     double *leading;    /* [classes][channels]: leading eigenvector of G_v     */

@@ -231,11 +231,13 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
         tier->class_scale[class * tier->groups + g] = (float)scale;
         double used = scale * scale * norm2;
         if (used > tier->norm2_max) tier->norm2_max = used;
-        float *out = tier->gram + class * tier->gram_size + group->gram;
+        float *out = tier->gram + class * tier->gram_size;
+        out += tier->k > 0 ? group->channel : group->gram;
+        size_t line = tier->k > 0 ? tier->channels : group->k;
         const double *in = gram + group->gram;
         for (uint32_t i = 0; i < group->k; ++i) {
             for (uint32_t j = 0; j <= i; ++j) {
-                out[i * group->k + j] = out[j * group->k + i] = (float)in[i * group->k + j];
+                out[i * line + j] = out[j * line + i] = (float)in[i * group->k + j];
             }
         }
     }

@@ -293,15 +293,33 @@ mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
     return MB_OK;
 }
 
+/* Pairs of a row and a tap that meet a cell, along one axis: taps beyond the border are no work. */
+static double taps_met(const mb_block *block, uint32_t rows, uint32_t before, uint32_t cells) {
+    size_t met = 0;
+    for (uint32_t p = 0; p < rows; ++p) {
+        for (uint32_t a = 0; a < block->kernel; ++a) {
+            int64_t at = (int64_t)block->stride * p - before + a;
+            met += at >= 0 && at < cells;
+        }
+    }
+    return (double)met;
+}
+
 double mb_phi_multiply_adds(const mb_phi *phi) {
     double sum = 0;
     for (size_t b = 0; b < phi->model->block_count; ++b) {
         const mb_block *block = &phi->model->blocks[b];
+        const mb_tier *tier = &phi->model->tiers[block->column];
         const mb_rows *rows = &phi->model->rows[block->row];
-        if (block->kind != MB_CONVOLUTION) continue;
-        sum += 2.0 * (double)block->count * rows->height * rows->width; /* A and A' */
+        if (block->kind == MB_CONVOLUTION) {
+            sum += taps_met(block, rows->height, block->before_y, tier->height) *
+                   taps_met(block, rows->width, block->before_x, tier->width) * tier->channels *
+                   rows->channels;
+        } else {
+            sum += (double)block->count;
+        }
     }
-    return sum;
+    return 2 * sum; /* A and A' */
 }
 
 /* ------------------------------------------------------------------- gradient -- */

@@ -39,7 +39,7 @@ mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, cons
 
 /* For measuring: only the convolutions of mb_phi_apply, on whatever is in the tensors. */
 mb_status mb_phi_convolve(mb_phi *phi, size_t count);
-/* Multiply-adds of that for one sample. */
+/* Multiply-adds of mb_phi_apply for one sample: those of A and A', dense blocks included. */
 double mb_phi_multiply_adds(const mb_phi *phi);
 
 mb_status mb_gradient_create(mb_gradient *sums, const mb_model *model);

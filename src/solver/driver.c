@@ -342,7 +342,9 @@ mb_status mb_task_run(mb_task *task) {
 
 mb_status mb_call_begin(mb_solver *solver) {
     atomic_store(&solver->interrupted, false); /* first: what comes during the refresh counts */
+    double began = mb_clock();
     MB_TRY(mb_solver_refresh(solver));
+    solver->ms_refresh = mb_clock() - began;
     double limit = solver->settings.time_limit;
     solver->deadline = limit > 0 ? mb_clock() + 1e3 * limit : 0;
     for (size_t i = 0; i < solver->workers; ++i) {
@@ -362,7 +364,8 @@ void mb_call_end(const mb_solver *solver, double began, mb_report *report) {
                           .curvature = s->curvature,
                           .modulus = s->modulus,
                           .lambda_max = s->lambda_max,
-                          .lambda_min = s->lambda_min};
+                          .lambda_min = s->lambda_min,
+                          .ms_refresh = solver->ms_refresh};
     for (size_t i = 0; i < solver->workers; ++i) {
         const mb_worker *w = &solver->worker[i];
         report->ms_operator += w->ms_operator;
@@ -400,11 +403,25 @@ mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *
     return MB_OK;
 }
 
-mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values) {
-    for (size_t i = 0; i < batch * size; ++i) {
-        if (isfinite(values[i])) continue;
-        return mb_fail(MB_ENONFINITE, "%s: sample %zu, entry %zu is not finite", what, i / size,
-                       i % size);
+/* Without a branch in the loop, so that it can be vectorised. */
+static bool all_finite(const float *values, size_t count) {
+    uint32_t bad = 0;
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
     }
+    return bad == 0;
+}
+
+mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values) {
+    if (all_finite(values, size)) return MB_OK;
+    size_t at = 0;
+    while (isfinite(values[at])) ++at;
+    return mb_fail(MB_ENONFINITE, "%s: sample %zu, entry %zu is not finite", what, sample, at);
+}
+
+mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values) {
+    for (size_t n = 0; n < batch; ++n) MB_TRY(mb_sample_check(what, n, size, values + n * size));
     return MB_OK;
 }

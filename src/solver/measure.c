@@ -3,12 +3,14 @@
  * Timing of the parts against their floors, behind `monobolt bench`. What is compared runs
  * alternately in one call, on the same data and threads, because machines are noisy.
  */
+#include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "base/status.h"
+#include "operator/dnn.h"
 #include "solver/solver.h"
 
 #define REPEATS_MAX 1000
@@ -195,5 +197,71 @@ done:
     mb_free(out);
     mb_free(apply);
     mb_free(bare);
+    return status;
+}
+
+/* ---------------------------------------------------------------------- sgemm -- */
+
+/* Of OpenBLAS alone, which is linked; the header may be that of another BLAS. */
+extern void openblas_set_num_threads(int threads);
+extern int openblas_get_num_threads(void);
+
+#define SIDE 1024 /* three matrices are 12 MiB: the libraries' blocking has come into its own */
+
+enum { ONEDNN, OPENBLAS, LIBRARIES };
+
+typedef struct sgemm_job {
+    int library;
+    float *matrices; /* [workers][3][SIDE * SIDE]: A, B and C = A B of each */
+} sgemm_job;
+
+static mb_status sgemm_worker(void *context, size_t worker, size_t workers) {
+    const sgemm_job *job = context;
+    const size_t n = SIDE;
+    float *a = job->matrices + 3 * worker * n * n, *b = a + n * n, *c = b + n * n;
+    (void)workers;
+    if (job->library == ONEDNN) return mb_gemm(false, false, n, n, n, 1, a, n, b, n, 0, c, n);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIDE, SIDE, SIDE, 1, a, SIDE, b, SIDE, 0,
+                c, SIDE);
+    return MB_OK;
+}
+
+static mb_status sgemm_rounds(double ms[LIBRARIES], mb_pool *pool, sgemm_job *job, size_t repeats) {
+    for (size_t round = 0; round <= repeats; ++round) { /* round 0 warms up */
+        for (int library = 0; library < LIBRARIES; ++library) {
+            job->library = library;
+            double began = mb_clock();
+            MB_TRY(mb_pool_run(pool, sgemm_worker, job));
+            double took = mb_clock() - began;
+            if (round == 1 || (round > 1 && took < ms[library])) ms[library] = took;
+        }
+    }
+    return MB_OK;
+}
+
+mb_status mb_measure_sgemm(mb_sgemm_speed *speed, size_t threads, size_t repeats) {
+    if (speed == NULL) return mb_fail(MB_EINVAL, "mb_measure_sgemm: speed is NULL");
+    MB_TRY(repeats_check(repeats));
+    mb_pool *pool = NULL;
+    sgemm_job job = {0};
+    double ms[LIBRARIES] = {0};
+    mb_status status;
+    MB_TRY(mb_pool_create(&pool, threads));
+    size_t workers = mb_pool_size(pool), count = 3 * workers * SIDE * SIDE;
+    MB_GOTO(done, status, mb_alloc(&job.matrices, count, sizeof(float)));
+    for (size_t i = 0; i < count; ++i) job.matrices[i] = 1.0f / (float)(1 + i % 7);
+    int before = openblas_get_num_threads();
+    openblas_set_num_threads(1);
+    status = sgemm_rounds(ms, pool, &job, repeats);
+    openblas_set_num_threads(before);
+    if (status != MB_OK) goto done;
+    double flop = 2.0 * (double)workers * SIDE * SIDE * SIDE;
+    *speed = (mb_sgemm_speed){.threads = workers,
+                              .side = SIDE,
+                              .onednn = 1e-6 * flop / ms[ONEDNN],
+                              .openblas = 1e-6 * flop / ms[OPENBLAS]};
+done:
+    mb_free(job.matrices);
+    mb_pool_destroy(pool);
     return status;
 }

@@ -90,6 +90,7 @@ struct mb_solver {
     uint64_t version; /* of the model that all this belongs to */
     atomic_bool interrupted;
     double deadline;
+    double ms_refresh; /* of the present call */
 };
 
 /* ------------------------------------------------------------------- driver -- */
@@ -125,6 +126,7 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
 mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
 mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
 mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
+mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
 
 /* Sums over the batch: zero, and added up in the workers' order into gradient [parameters]. */
 void mb_sums_clear(mb_solver *solver);

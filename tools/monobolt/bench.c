@@ -1,44 +1,86 @@
 /* SPDX-License-Identifier: MIT
  *
- * monobolt bench: how fast the parts are, as ratios within one run.
+ * monobolt bench: how fast the parts are, as ratios within one run. Whole steps of training, and
+ * inference, are in bench_network.c.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "bench.h"
 
 static const cli_option options[] = {
-    {"spec", "FILE", "models/mnist-paper.ini", "model for operator and solve"},
-    {"batch", "N", "128", "samples in one call"},
+    {"spec", "FILE", "models/mnist-paper.ini",
+     "a spec; for train and infer also a trained network"},
+    {"batch", "N", "128", "samples in one call; of train: the spec's, or fewer"},
     {"repeats", "N", "20", "timed rounds, after one that is not timed"},
     {"elements", "N", "3500000", "size of the tensor for prox"},
     {"cardinality", "K", "20", "length of its rows"},
+    {"data", "NAME|DIR", NULL,
+     "images for train and infer; default: those of the spec if they are below data/, else drawn "
+     "digits, else random ones"},
+    {"steps", "N", "10",
+     "steps of training before the times of train and infer are taken, unless the network is "
+     "trained"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
-typedef struct bench {
-    int64_t batch, repeats, elements, cardinality;
-    mb_solver_settings settings;
-    json_t *json;
-} bench;
+/* ---------------------------------------------------------------------- reporting -- */
 
-/* A key of the JSON, or a line of the table. */
-static void report(bench *b, const char *key, double value, const char *unit) {
+/* Compiler and libraries, before the first figure: what fails before has nothing to report. */
+static void begin(bench *b) {
+    if (b->begun) return;
+    b->begun = true;
+    if (b->json)
+        json_object_set_new(b->json, "build", json_string(mb_build_info()));
+    else
+        printf("%s\n", mb_build_info());
+}
+
+void bench_report(bench *b, const char *key, double value, const char *unit) {
+    begin(b);
     if (b->json)
         json_object_set_new(b->json, key, cli_json_number(value));
     else
-        printf("  %-28s %12.4g %s\n", key, value, unit);
+        printf("  %-36s %12.4g %s\n", key, value, unit);
 }
 
-static void report_timing(bench *b, const char *key, mb_timing timing) {
+void bench_report_text(bench *b, const char *key, const char *text) {
+    begin(b);
+    if (b->json)
+        json_object_set_new(b->json, key, json_string(text));
+    else
+        printf("  %-36s %12s\n", key, text);
+}
+
+void bench_report_timing(bench *b, const char *key, mb_timing timing) {
     char name[64];
     snprintf(name, sizeof name, "%s_ms_min", key);
-    report(b, name, timing.min, "ms");
+    bench_report(b, name, timing.min, "ms");
     snprintf(name, sizeof name, "%s_ms_median", key);
-    report(b, name, timing.median, "ms");
+    bench_report(b, name, timing.median, "ms");
 }
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_quantile(double *samples, size_t count, double share) {
+    double at = share * (double)(count - 1);
+    size_t below = (size_t)at;
+    qsort(samples, count, sizeof *samples, by_value);
+    if (below + 1 >= count) return samples[count - 1];
+    return samples[below] + (at - (double)below) * (samples[below + 1] - samples[below]);
+}
+
+double bench_uniform(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* ---------------------------------------------------------------------- the parts -- */
 
 static int bench_prox(bench *b) {
     mb_prox_timing t;
@@ -49,14 +91,14 @@ static int bench_prox(bench *b) {
                         (size_t)b->repeats) != MB_OK) {
         return cli_fail("%s", mb_error());
     }
-    report(b, "prox.elements", (double)b->elements, "");
-    report(b, "prox.cardinality", (double)b->cardinality, "");
-    report(b, "prox.alpha", alpha, "");
-    report_timing(b, "prox.softmax", t.softmax);
-    report_timing(b, "prox.cold", t.cold);
-    report_timing(b, "prox.warm", t.warm);
-    report(b, "prox.ratio_cold", t.cold.median / t.softmax.median, "x softmax");
-    report(b, "prox.ratio_warm", t.warm.median / t.softmax.median, "x softmax");
+    bench_report(b, "prox.elements", (double)b->elements, "");
+    bench_report(b, "prox.cardinality", (double)b->cardinality, "");
+    bench_report(b, "prox.alpha", alpha, "");
+    bench_report_timing(b, "prox.softmax", t.softmax);
+    bench_report_timing(b, "prox.cold", t.cold);
+    bench_report_timing(b, "prox.warm", t.warm);
+    bench_report(b, "prox.ratio_cold", t.cold.median / t.softmax.median, "x softmax");
+    bench_report(b, "prox.ratio_warm", t.warm.median / t.softmax.median, "x softmax");
     return CLI_OK;
 }
 
@@ -68,19 +110,13 @@ static int bench_operator(bench *b, mb_model *model) {
     mb_solver_destroy(solver);
     if (status != MB_OK) return cli_fail("%s", mb_error());
     double flop = 2 * t.multiply_adds * (double)b->batch;
-    report(b, "operator.batch", (double)b->batch, "");
-    report(b, "operator.multiply_adds", t.multiply_adds, "per sample");
-    report_timing(b, "operator.phi", t.apply);
-    report_timing(b, "operator.convolutions", t.convolutions);
-    report(b, "operator.gflops", 1e-6 * flop / t.apply.median, "GFLOPS");
-    report(b, "operator.ratio", t.apply.median / t.convolutions.median, "x its convolutions");
+    bench_report(b, "operator.batch", (double)b->batch, "");
+    bench_report(b, "operator.multiply_adds", t.multiply_adds, "per sample");
+    bench_report_timing(b, "operator.phi", t.apply);
+    bench_report_timing(b, "operator.convolutions", t.convolutions);
+    bench_report(b, "operator.gflops", 1e-6 * flop / t.apply.median, "GFLOPS");
+    bench_report(b, "operator.ratio", t.apply.median / t.convolutions.median, "x its convolutions");
     return CLI_OK;
-}
-
-/* A small generator, so that the tool needs nothing but the public header. */
-static double uniform(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 11) * 0x1p-53;
 }
 
 /* The first tier observed with probability 0.4, the values at random. */
@@ -93,10 +129,10 @@ static int32_t *random_observed(const mb_model *model, size_t batch) {
     if (observed == NULL || mb_model_tier(model, 0, &first) != MB_OK) return observed;
     for (size_t n = 0; n < batch; ++n) {
         for (size_t v = 0; v < variables; ++v) {
-            bool seen = v < first.variables && uniform(&state) < 0.4;
+            bool seen = v < first.variables && bench_uniform(&state) < 0.4;
             uint32_t k =
                 tier->cardinalities ? tier->cardinalities[v % tier->groups] : tier->cardinality;
-            double u = uniform(&state);
+            double u = bench_uniform(&state);
             observed[n * variables + v] = seen ? (int32_t)(u * k) : MB_HIDDEN;
         }
     }
@@ -108,11 +144,6 @@ typedef struct solve_times {
     mb_report solved, differentiated;
     double certificate; /* largest */
 } solve_times;
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static int time_solve(bench *b, const mb_model *model, int64_t threads, solve_times *times) {
     size_t batch = (size_t)b->batch, n = mb_model_size(model), repeats = (size_t)b->repeats, count;
@@ -131,7 +162,7 @@ static int time_solve(bench *b, const mb_model *model, int64_t threads, solve_ti
         code = cli_fail("out of memory for a batch of %zu", batch);
         goto done;
     }
-    for (size_t i = 0; i < batch * n; ++i) dloss[i] = (float)(uniform(&state) - 0.5);
+    for (size_t i = 0; i < batch * n; ++i) dloss[i] = (float)(bench_uniform(&state) - 0.5);
     if (mb_solver_create(&solver, model, &settings) != MB_OK) {
         code = cli_fail("%s", mb_error());
         goto done;
@@ -150,10 +181,10 @@ static int time_solve(bench *b, const mb_model *model, int64_t threads, solve_ti
         solve[round - 1] = times->solved.ms_total;
         adjoint[round - 1] = times->differentiated.ms_total;
     }
-    qsort(solve, repeats, sizeof *solve, by_value);
-    qsort(adjoint, repeats, sizeof *adjoint, by_value);
-    times->solve = (mb_timing){solve[0], solve[repeats / 2]};
-    times->adjoint = (mb_timing){adjoint[0], adjoint[repeats / 2]};
+    times->solve.median = bench_quantile(solve, repeats, 0.5);
+    times->solve.min = solve[0];
+    times->adjoint.median = bench_quantile(adjoint, repeats, 0.5);
+    times->adjoint.min = adjoint[0];
     times->certificate = 0;
     for (size_t i = 0; i < batch; ++i) {
         if (results[i].certificate > times->certificate)
@@ -173,60 +204,88 @@ static int bench_solve(bench *b, const mb_model *model) {
     int code = time_solve(b, model, 1, &one);
     if (code == CLI_OK) code = time_solve(b, model, b->settings.threads, &all);
     if (code != CLI_OK) return code;
-    report(b, "solve.batch", batch, "");
-    report(b, "solve.alpha", all.solved.alpha, "");
-    report(b, "solve.tolerance", b->settings.tolerance, "");
-    report(b, "solve.converged", all.solved.converged, "samples");
-    report(b, "solve.iterations", (double)all.solved.iterations / batch, "per sample");
-    report(b, "solve.applications", (double)all.solved.applications / batch, "per sample");
-    report(b, "solve.certificate_max", all.certificate, "");
-    report(b, "solve.step_reductions", all.solved.step_reductions, "");
-    report_timing(b, "solve.call", all.solve);
-    report(b, "solve.images_per_s", 1e3 * batch / all.solve.median, "samples/s");
-    report(b, "solve.operator_ms", all.solved.ms_operator, "ms, summed over threads");
-    report(b, "solve.prox_ms", all.solved.ms_prox, "ms");
-    report(b, "solve.acceleration_ms", all.solved.ms_acceleration, "ms");
-    report(b, "solve.thread_speedup", one.solve.median / all.solve.median, "x one thread");
-    report(b, "adjoint.tolerance", b->settings.adjoint_tolerance, "");
-    report(b, "adjoint.iterations", (double)all.differentiated.iterations / batch, "per sample");
-    report(b, "adjoint.converged", all.differentiated.converged, "samples");
-    report_timing(b, "adjoint.call", all.adjoint);
-    report(b, "adjoint.gradient_ms", all.differentiated.ms_gradient, "ms");
-    report(b, "adjoint.thread_speedup", one.adjoint.median / all.adjoint.median, "x one thread");
+    bench_report(b, "solve.batch", batch, "");
+    bench_report(b, "solve.alpha", all.solved.alpha, "");
+    bench_report(b, "solve.tolerance", b->settings.tolerance, "");
+    bench_report(b, "solve.converged", all.solved.converged, "samples");
+    bench_report(b, "solve.iterations", (double)all.solved.iterations / batch, "per sample");
+    bench_report(b, "solve.applications", (double)all.solved.applications / batch, "per sample");
+    bench_report(b, "solve.certificate_max", all.certificate, "");
+    bench_report(b, "solve.step_reductions", all.solved.step_reductions, "");
+    bench_report_timing(b, "solve.call", all.solve);
+    bench_report(b, "solve.images_per_s", 1e3 * batch / all.solve.median, "samples/s");
+    bench_report(b, "solve.operator_ms", all.solved.ms_operator, "ms, summed over threads");
+    bench_report(b, "solve.prox_ms", all.solved.ms_prox, "ms");
+    bench_report(b, "solve.acceleration_ms", all.solved.ms_acceleration, "ms");
+    bench_report(b, "solve.thread_speedup", one.solve.median / all.solve.median, "x one thread");
+    bench_report(b, "adjoint.tolerance", b->settings.adjoint_tolerance, "");
+    bench_report(b, "adjoint.iterations", (double)all.differentiated.iterations / batch,
+                 "per sample");
+    bench_report(b, "adjoint.converged", all.differentiated.converged, "samples");
+    bench_report_timing(b, "adjoint.call", all.adjoint);
+    bench_report(b, "adjoint.gradient_ms", all.differentiated.ms_gradient, "ms");
+    bench_report(b, "adjoint.thread_speedup", one.adjoint.median / all.adjoint.median,
+                 "x one thread");
     return CLI_OK;
 }
 
-static int run(const cli_args *args) {
-    const char *what = args->operands[0], *spec = cli_text(args, "spec");
-    bench b = {0};
+/* ------------------------------------------------------------------- command line -- */
+
+enum { PROX, OPERATOR, SOLVE, TRAIN, INFER, KINDS };
+static const char *const kinds[KINDS] = {"prox", "operator", "solve", "train", "infer"};
+
+static bool refuse(const bench *b, const char *option, int kind) {
+    if (!cli_has(b->args, option)) return false;
+    cli_usage("--%s is for train and infer, not for %s", option, kinds[kind]);
+    return true;
+}
+
+static int run_model(bench *b, int kind) {
     mb_model *model = NULL;
-    if (!cli_integer(args, "batch", 1, 65536, &b.batch) ||
-        !cli_integer(args, "repeats", 1, 1000, &b.repeats) ||
-        !cli_integer(args, "elements", 1, 1 << 30, &b.elements) ||
-        !cli_integer(args, "cardinality", 1, 1 << 20, &b.cardinality)) {
-        return CLI_USAGE;
-    }
-    bool prox = strcmp(what, "prox") == 0, operator= strcmp(what, "operator") == 0;
-    if (!prox && !operator&& strcmp(what, "solve") != 0) {
-        return cli_usage("'%s' is not one of prox, operator, solve", what);
-    }
-    if (prox)
-        mb_solver_settings_default(&b.settings);
-    else if (mb_solver_settings_load_spec(&b.settings, spec) != MB_OK) {
+    const char *spec = cli_text(b->args, "spec");
+    if (mb_solver_settings_load_spec(&b->settings, spec) != MB_OK)
         return cli_fail("%s", mb_error());
-    }
-    if (!cli_settings(args, &b.settings)) return CLI_USAGE;
-    if (!prox &&
-        (mb_model_load_spec(&model, spec) != MB_OK || mb_model_initialise(model, 1) != MB_OK)) {
+    if (!cli_settings(b->args, &b->settings)) return CLI_USAGE;
+    if (mb_model_load_spec(&model, spec) != MB_OK || mb_model_initialise(model, 1) != MB_OK) {
         mb_model_destroy(model);
         return cli_fail("%s", mb_error());
     }
-    if (cli_has(args, "json"))
-        b.json = json_object();
-    else
-        printf("%s\n", mb_build_info());
-    int code = prox ? bench_prox(&b) : operator? bench_operator(&b, model) : bench_solve(&b, model);
+    int code = kind == OPERATOR ? bench_operator(b, model) : bench_solve(b, model);
     mb_model_destroy(model);
+    return code;
+}
+
+static int run_kind(bench *b, int kind) {
+    switch (kind) {
+    case PROX:
+        mb_solver_settings_default(&b->settings);
+        return cli_settings(b->args, &b->settings) ? bench_prox(b) : CLI_USAGE;
+    case TRAIN: return bench_train(b);
+    case INFER: return bench_infer(b);
+    default: return run_model(b, kind);
+    }
+}
+
+static int run(const cli_args *args) {
+    bench b = {.args = args};
+    int kind = 0;
+    if (!cli_integer(args, "batch", 1, 65536, &b.batch) ||
+        !cli_integer(args, "repeats", 1, 1000, &b.repeats) ||
+        !cli_integer(args, "elements", 1, 1 << 30, &b.elements) ||
+        !cli_integer(args, "cardinality", 1, 1 << 20, &b.cardinality) ||
+        !cli_integer(args, "steps", 0, 1000000, &b.steps)) {
+        return CLI_USAGE;
+    }
+    while (kind < KINDS && strcmp(args->operands[0], kinds[kind]) != 0) ++kind;
+    if (kind == KINDS) {
+        return cli_usage("'%s' is not one of prox, operator, solve, train, infer",
+                         args->operands[0]);
+    }
+    if (kind < TRAIN && (refuse(&b, "data", kind) || refuse(&b, "steps", kind))) return CLI_USAGE;
+    if (cli_has(args, "json") && (b.json = json_object()) == NULL) {
+        return cli_fail("out of memory");
+    }
+    int code = run_kind(&b, kind);
     if (b.json == NULL) return code;
     if (code == CLI_OK) return cli_json(b.json);
     json_decref(b.json);
@@ -235,13 +294,18 @@ static int run(const cli_args *args) {
 
 const cli_command command_bench = {
     .name = "bench",
-    .summary = "measure the speed of the parts",
-    .operands = "prox|operator|solve",
+    .summary = "measure the speed of the parts, and of the whole",
+    .operands = "prox|operator|solve|train|infer",
     .least = 1,
     .most = 1,
     .about = "prox: the proximal operator against softmax on the same tensor.\n"
              "operator: Phi against the bare convolutions it consists of.\n"
              "solve: inference and its gradient on random data, with one thread and with all.\n"
+             "train: steps of training, phase by phase, against the speed of plain matrix products "
+             "in the same run. Of the options below, --threads alone applies to it: the others are "
+             "the spec's.\n"
+             "infer: inference on images, likewise, to a tolerance of 1e-3 unless told; and the "
+             "time that one image takes by itself.\n"
              "Times are minimum and median over the repeats; compare ratios, not milliseconds.",
     .options = options,
     .settings = mb_solver_settings_table,
