@@ -586,6 +586,8 @@ MB_API mb_status mb_evaluate(mb_metrics *metrics, mb_network *network, const mb_
 
 /* -------------------------------------------------------------------- plots -- */
 
+#define MB_PLOT_MOST 1e300 /* the largest number that is drawn */
+
 /* One line. Its points are joined in their order; where x or y is NaN it has a gap. */
 typedef struct mb_plot_series {
     const char *name;    /* stands at the end of the line; NULL: nothing does */
@@ -612,8 +614,8 @@ typedef struct mb_plot {
 } mb_plot;
 
 /* Writes an SVG that suits light and dark pages and fetches nothing, whole or not at all; the
- * same plot gives the same bytes. Text is UTF-8. Refused: infinities, numbers beyond 1e300, zero
- * or less on a logarithmic axis, a panel without a single point.                              */
+ * same plot gives the same bytes. Text is UTF-8. Refused: infinities, numbers beyond
+ * MB_PLOT_MOST, zero or less on a logarithmic axis, a panel without a single point.           */
 MB_API mb_status mb_plot_write(const char *path, const mb_plot *plot);
 
 /* ---------------------------------------------------------------- measuring -- */
@@ -630,8 +632,8 @@ typedef struct mb_prox_timing {
 MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
                                  double c, int kernels, size_t threads, size_t repeats);
 
-/* Phi on a batch against the convolutions it cannot do without: the same oneDNN calls on the
- * same tensors with nothing between them.                                                     */
+/* Phi on a batch against the convolutions it cannot do without, as it computes them (folded where
+ * that is faster) and with nothing between them.                                              */
 typedef struct mb_operator_timing {
     mb_timing apply, convolutions;
     double multiply_adds; /* of A and A' for one sample: taps beyond the border do not count */

@@ -183,7 +183,12 @@ static void test_calls(void **state) {
     d[n + 1] = NAN;
     refuse(mb_solver_solve(solver, 2, observed, d, q, NULL, NULL, NULL), MB_ENONFINITE, "start: sample 1, entry 1");
     assert_ok(mb_solver_solve(solver, 2, observed, NULL, q, NULL, NULL, NULL));
-    refuse(mb_solver_adjoint(solver, 2, observed, q, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL), MB_ENONFINITE, "dloss: sample 1, entry 1");
+    float *w = calloc(2 * n, sizeof(float));
+    mb_adjoint_result untouched[2] = {{.iterations = 7}, {.iterations = 7}};
+    refuse(mb_solver_adjoint(solver, 2, observed, q, NULL, MB_WRT_LOGITS, d, w, gradient, untouched, NULL), MB_ENONFINITE, "dloss: sample 1, entry 1");
+    for (size_t i = 0; i < 2 * n; ++i) assert_true(w[i] == 0); /* nor here, for the good sample */
+    assert_true(untouched[0].iterations == 7 && untouched[1].iterations == 7);
+    free(w);
     refuse(mb_solver_adjoint(solver, 2, observed, q, NULL, MB_WRT_LOGITS, NULL, NULL, gradient, NULL, NULL), MB_EINVAL, "dloss is NULL");
     refuse(mb_solver_adjoint(solver, 2, observed, NULL, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL), MB_EINVAL, "q is NULL");
     refuse(mb_solver_adjoint(solver, 2, observed, q, NULL, (mb_wrt)5, d, NULL, gradient, NULL, NULL), MB_EINVAL, "wrt = 5");

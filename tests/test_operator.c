@@ -98,6 +98,46 @@ static void test_matrix(void **state) {
     }
 }
 
+/* Cardinalities on both sides of every change of method: rows in vectors of their own from 4, 8
+ * or 16, eigenvalues by rotations up to 32. Weights all zero, and a leading eigenvalue that is
+ * there twice, are among them.                                                               */
+static void test_long_rows(void **state) {
+    (void)state;
+    static const uint32_t ks[] = {7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 40};
+    enum { RANDOM, ZERO, TWICE, KINDS };
+    for (size_t c = 0; c < sizeof ks / sizeof *ks * KINDS; ++c) {
+        uint32_t k = ks[c / KINDS], groups = 1 + c % 2;
+        const mb_tier_desc tiers[] = {{.name = "pixels", .height = 2, .width = 2, .groups = groups, .cardinality = k}};
+        const mb_block_desc blocks[] = {{0, 0, MB_CONVOLUTION, 2, 1, MB_SAME}};
+        const mb_model_desc desc = {.tiers = tiers, .tier_count = 1, .blocks = blocks, .block_count = 1, .m = -0.5, .monotone = true};
+        mb_model *model;
+        mb_random r;
+        size_t count;
+        mb_random_seed(&r, c + 1);
+        assert_ok(mb_model_create(&model, &desc));
+        random_parameters(model, &r, 0.3, 1);
+        float *weights = mb_model_weights(model, 0, &count);
+        if (c % KINDS != RANDOM) memset(weights, 0, count * sizeof *weights);
+        for (size_t i = 0; c % KINDS == TWICE && i < 2; ++i) weights[(i * groups * k + i) * 4] = 3; /* 3 times the identity on two categories, by one tap */
+        assert_ok(mb_model_update(model));
+        mb_solver *solver = solver_of(model);
+        dense d = dense_of(model);
+        float *M = library_matrix(solver, d.n);
+        double error = 0, largest = 0;
+        for (size_t i = 0; i < d.n * d.n; ++i) {
+            error = fmax(error, fabs(M[i] - d.phi[i]));
+            largest = fmax(largest, fabs(d.phi[i]));
+        }
+        if (!(error <= 3e-6) || (c % KINDS == RANDOM && !(largest > 0.01))) {
+            print_error("k = %u, kind %zu: error %g, largest %g\n", k, c % KINDS, error, largest);
+            fail();
+        }
+        free(M), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+}
+
 /* Kernels wider than the grid and long strides, with few and with many channels: the shapes
  * that are computed folded (operator/conv.c) in one direction, in both, and in none.         */
 static void test_wide_kernels(void **state) {
@@ -297,6 +337,7 @@ int main(void) {
         cmocka_unit_test(test_matrix),         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_input_gradient), cmocka_unit_test(test_paper_parameters),
         cmocka_unit_test(test_kernel_sets),    cmocka_unit_test(test_wide_kernels),
+        cmocka_unit_test(test_long_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

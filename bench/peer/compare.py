@@ -27,6 +27,7 @@ AGREEMENT = 1e-3               # of logits and gradients, relative to their norm
 TIGHT, TIGHT_LIMIT = 1e-6, 1000  # what both are solved to before they are compared
 CHECK_BATCH, CHECK_STEPS = 8, 5
 INFER, INFER_LIMIT = 1e-3, 500
+PARTS = ("train", "infer", "prox")
 LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 PAUSE = 0.05                   # seconds before each timing: threads stop spinning
 
@@ -138,13 +139,14 @@ def time_train(ours, model, repeat):
         adam.step()
         return loss
 
+    arrays, parameters, _ = ours.batch()
+    model.load(parameters)
+    step(arrays)  # both warm up on a whole batch; what the peer learns of it is not kept
+    ours.step()
     peer_times, ours_times, peer_counts, ours_counts, losses = [], [], [], [], []
-    for turn in range(repeat):
+    for _ in range(repeat):
         arrays, parameters, _ = ours.batch()
         model.load(parameters)
-        if turn == 0:
-            step([array[:4] for array in arrays])  # warms up
-            model.load(parameters)
         ms, loss = timed(lambda: step(arrays))
         peer_times.append(ms)
         peer_counts.append(dict(model.counts))
@@ -176,7 +178,8 @@ def time_infer(ours, model, repeat):
     with torch.no_grad():
         phi = model.phi()
     batch = torch_batch(spec, arrays)
-    ours.solve(INFER, INFER_LIMIT)  # warms up
+    model.solve(phi, batch)  # both warm up
+    ours.solve(INFER, INFER_LIMIT)
     peer_times, ours_times = [], []
     for _ in range(repeat):
         ms, q = timed(lambda: model.solve(phi, batch))
@@ -262,7 +265,7 @@ def print_check(result):
 
 def print_times(report):
     print(f"\n{'':8}{'peer ms':>12}{'ours ms':>12}{'ratio':>9}   (medians)")
-    for part in ("train", "infer", "prox"):
+    for part in PARTS:
         if part in report:
             r = report[part]
             print(f"{part:8}{r['peer_ms']:12.1f}{r['ours_ms']:12.2f}{r['ratio']:9.1f}")
@@ -299,7 +302,7 @@ def options_parse():
                         help="training steps of ours before the timings")
     parser.add_argument("--layout", choices=LAYOUTS, default="nchw",
                         help="of the peer's convolutions; nhwc is torch.channels_last")
-    parser.add_argument("--parts", default="train,infer,prox", help="what is timed")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what is timed")
     parser.add_argument("--spec", help="a spec or a network; models/mnist-paper.ini")
     parser.add_argument("--data", help="a folder of images, or digits; data/mnist if it is there")
     parser.add_argument("--driver", required=True, help=argparse.SUPPRESS)
@@ -310,6 +313,10 @@ def options_parse():
     if options.data is None:
         mnist = os.path.join(options.root, "data", "mnist")
         options.data = mnist if os.path.isdir(mnist) else "digits"
+    options.parts = options.parts.split(",")
+    for part in options.parts:
+        if part not in PARTS:
+            parser.error(f"--parts: '{part}' is none of {', '.join(PARTS)}")
     if min(options.threads, options.batch, options.repeat) < 1:
         parser.error("--threads, --batch and --repeat must be at least 1")
     return options
@@ -336,7 +343,7 @@ def main():
             parts = {"prox": (time_prox, 5 * options.repeat), "infer": (time_infer, options.repeat),
                      "train": (time_train, options.repeat)}
             for name, (function, repeat) in parts.items():
-                if name in options.parts.split(","):
+                if name in options.parts:
                     report[name] = function(ours, model, repeat)
     if options.json:
         print(json.dumps(report, indent=1))

@@ -123,7 +123,7 @@ class Ours:
 
     def prox(self, x, k, alpha):
         x.astype("<f4").tofile(self.path("x.f32"))
-        about = self.ask("prox", self.path("x.f32"), self.path("z.f32"), k, alpha)
+        about = self.ask("prox", k, alpha, self.folder)
         return self.read("z.f32", "<f4").reshape(x.shape), about
 
     def read(self, name, dtype):

@@ -15,8 +15,9 @@
  *   step                       one training step
  *   gradient FILE              the loss of the next step's batch and its gradient, without a step
  *   solve TOLERANCE LIMIT DIR  marginals (q.f32) and logits (logits.f32) of that batch
- *   prox IN OUT K ALPHA        the prox of rows of K floats, cold
+ *   prox K ALPHA DIR           the prox (z.f32) of the rows of K floats in x.f32, cold
  *
+ * A path is the rest of its line, spaces and all.
  * Arrays are raw, in Monobolt's order. Milliseconds are of the wall clock, and of the call of
  * the library alone: not of files.
  */
@@ -27,7 +28,7 @@
 #include <string.h>
 #include <time.h>
 
-#define THREADS_MAX 256
+enum { THREADS_MAX = 256, PATH_LENGTH = 4096 };
 
 typedef struct session {
     mb_network *network, *probe;
@@ -81,11 +82,15 @@ static void *allocate(size_t count, size_t size) {
     return p;
 }
 
+static const char *join(char path[PATH_LENGTH], const char *folder, const char *name) {
+    int length = snprintf(path, PATH_LENGTH, "%s/%s", folder, name);
+    if (length < 0 || length >= PATH_LENGTH) fail("a path is too long");
+    return path;
+}
+
 static void save(const char *folder, const char *name, const void *bytes, size_t size) {
-    char path[4096];
-    int length = snprintf(path, sizeof path, "%s%s%s", folder, *name ? "/" : "", name);
-    if (length < 0 || (size_t)length >= sizeof path) fail("a path is too long");
-    check(mb_file_save(path, bytes, size));
+    char path[PATH_LENGTH];
+    check(mb_file_save(join(path, folder, name), bytes, size));
 }
 
 /* ------------------------------------------------------------------------- set-up -- */
@@ -202,14 +207,12 @@ static void batch_find(session *s) {
 /* ------------------------------------------------------------------------ commands -- */
 
 static void command_batch(session *s, const char *folder) {
-    char path[4096];
+    char path[PATH_LENGTH];
     batch_find(s);
     save(folder, "observed.i32", s->observed, s->batch * s->variables * sizeof *s->observed);
     save(folder, "truth.i32", s->truth, s->batch * s->pixels * sizeof *s->truth);
     save(folder, "labels.i32", s->labels, s->batch * sizeof *s->labels);
-    int length = snprintf(path, sizeof path, "%s/network.safetensors", folder);
-    if (length < 0 || (size_t)length >= sizeof path) fail("a path is too long");
-    check(mb_network_save(s->network, path));
+    check(mb_network_save(s->network, join(path, folder, "network.safetensors")));
     printf("{\"batch\": %zu, \"step\": %llu, \"data\": \"%s\", \"build\": \"%s\"}\n", s->batch,
            (unsigned long long)mb_network_describe(s->network).steps,
            mb_dataset_describe(s->images)->name, mb_build_info());
@@ -229,13 +232,13 @@ static void command_step(session *s) {
     answer_step(&step, now() - began);
 }
 
-static void command_gradient(session *s, const char *path) {
+static void command_gradient(session *s, const char *file) {
     mb_step step;
     mb_network_info info = mb_network_describe(s->network);
     double began = now();
     check(mb_trainer_gradient(s->trainer, info.steps, s->gradient, &step));
     double ms = now() - began;
-    save(path, "", s->gradient, info.parameters * sizeof *s->gradient);
+    check(mb_file_save(file, s->gradient, info.parameters * sizeof *s->gradient));
     answer_step(&step, ms);
 }
 
@@ -304,8 +307,9 @@ static double prox_time(const session *s, float *z, const float *x, uint32_t k, 
     return ms;
 }
 
-static void command_prox(session *s, const char *in, const char *out, uint32_t k, double alpha) {
-    FILE *file = fopen(in, "rb");
+static void command_prox(session *s, uint32_t k, double alpha, const char *folder) {
+    char path[PATH_LENGTH];
+    FILE *file = fopen(join(path, folder, "x.f32"), "rb");
     if (file == NULL || k == 0 || fseek(file, 0, SEEK_END) != 0) fail("prox: bad input");
     long bytes = ftell(file);
     if (bytes < 0 || fseek(file, 0, SEEK_SET) != 0) fail("prox: bad input");
@@ -315,27 +319,28 @@ static void command_prox(session *s, const char *in, const char *out, uint32_t k
     fclose(file);
     for (size_t i = 0; i < count; ++i) z[i] = -1; /* its pages are there before the clock runs */
     double ms = prox_time(s, z, x, k, rows, alpha);
-    save(out, "", z, count * sizeof *z);
+    save(folder, "z.f32", z, count * sizeof *z);
     free(x);
     free(z);
     printf("{\"ms\": %.6f, \"rows\": %zu}\n", ms, rows);
 }
 
 static void run(session *s, char *line) {
-    char a[2048], b[2048];
     double number;
     long limit;
     unsigned k;
-    if (sscanf(line, "batch %2047s", a) == 1) {
-        command_batch(s, a);
-    } else if (strncmp(line, "step", 4) == 0) {
+    int at = 0; /* where the path begins */
+    line[strcspn(line, "\n")] = '\0';
+    if (strcmp(line, "step") == 0) {
         command_step(s);
-    } else if (sscanf(line, "gradient %2047s", a) == 1) {
-        command_gradient(s, a);
-    } else if (sscanf(line, "solve %lf %ld %2047s", &number, &limit, a) == 3) {
-        command_solve(s, number, limit, a);
-    } else if (sscanf(line, "prox %2047s %2047s %u %lf", a, b, &k, &number) == 4) {
-        command_prox(s, a, b, k, number);
+    } else if (sscanf(line, "batch %n", &at) == 0 && at > 0) {
+        command_batch(s, line + at);
+    } else if (sscanf(line, "gradient %n", &at) == 0 && at > 0) {
+        command_gradient(s, line + at);
+    } else if (sscanf(line, "solve %lf %ld %n", &number, &limit, &at) == 2 && at > 0) {
+        command_solve(s, number, limit, line + at);
+    } else if (sscanf(line, "prox %u %lf %n", &k, &number, &at) == 2 && at > 0) {
+        command_prox(s, k, number, line + at);
     } else {
         fail("unknown command");
     }

@@ -18,8 +18,6 @@
  */
 #include "operator/conv.h"
 
-#include <string.h>
-
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -39,7 +37,6 @@ typedef struct route {
     mb_conv_shape shape;  /* of the (folded) convolution, not turned           */
     size_t in, out;       /* floats of the folded tensors; 0: used in place    */
     mb_pass *pass;
-    float *weights; /* folded, turned; NULL: the block's own             */
 } route;
 
 struct mb_conv {
@@ -76,11 +73,9 @@ static double cost(const mb_conv_shape *s, bool transposed, bool backward_pass) 
 static bool fold_shape(const mb_conv_shape *s, uint32_t g, route *r) {
     uint32_t f = g * s->stride;
     uint64_t in = (uint64_t)s->in_channels * f * f, out = (uint64_t)s->out_channels * g * g;
-    int64_t before = s->before_y > s->before_x ? s->before_y : s->before_x;
-    int64_t least = s->before_y < s->before_x ? s->before_y : s->before_x;
-    int64_t low = floor_div(-before, f);
-    int64_t high = floor_div((int64_t)s->stride * (g - 1) - least + s->kernel - 1, f);
-    if (in * out > 1 << 20 || low > 0 || high < 0) return false;
+    int64_t before = s->before_y, low = floor_div(-before, f);
+    int64_t high = floor_div((int64_t)s->stride * (g - 1) - before + s->kernel - 1, f);
+    if (in * out > 1 << 20 || high < 0 || s->before_x != s->before_y) return false;
     *r = (route){.folded = true, .fold = f, .group = g, .first = low, .shape = *s};
     r->shape.in_height = ceil_div(s->in_height, f);
     r->shape.in_width = ceil_div(s->in_width, f);
@@ -155,8 +150,7 @@ static mb_status route_create(route *r, mb_dnn *dnn, bool transposed) {
     r->out = transposed ? tier : rows;
     if (kind == MB_PASS_BACKWARD && r->adds) r->out = tier_floats(&shape);
     mb_dnn_reserve(dnn, r->in + r->out);
-    if (r->folded || r->turned)
-        MB_TRY(mb_alloc(&r->weights, weight_floats(&shape), sizeof(float)));
+    if (r->folded || r->turned) mb_dnn_reserve(dnn, weight_floats(&shape));
     if (r->turned) shape = turn(&r->shape);
     return mb_pass_create(&r->pass, dnn, &shape, kind, r->adds && r->out == 0);
 }
@@ -190,8 +184,6 @@ void mb_conv_destroy(mb_conv *conv) {
     mb_pass_destroy(conv->gradient);
     mb_pass_destroy(conv->forward.pass);
     mb_pass_destroy(conv->backward.pass);
-    mb_free(conv->forward.weights);
-    mb_free(conv->backward.weights);
     mb_free(conv);
 }
 
@@ -215,7 +207,8 @@ static void fold_taps(const mb_conv *conv, const route *r, const uint32_t row[2]
 }
 
 /* [o][i][kernel][kernel] to [group*group*o][fold*fold*i][k][k], or transposed if turned. */
-static void fold_weights(const mb_conv *conv, const route *r, const float *weights) {
+static void fold_weights(const mb_conv *conv, const route *r, const float *weights,
+                         float *folded) {
     const mb_conv_shape *s = &conv->shape;
     size_t taps = (size_t)s->kernel * s->kernel, k2 = (size_t)r->shape.kernel * r->shape.kernel;
     for (uint32_t o = 0; o < r->shape.out_channels; ++o) {
@@ -225,7 +218,7 @@ static void fold_weights(const mb_conv *conv, const route *r, const float *weigh
             size_t from = (size_t)(o % s->out_channels) * s->in_channels + i % s->in_channels;
             size_t to = r->turned ? (size_t)i * r->shape.out_channels + o
                                   : (size_t)o * r->shape.in_channels + i;
-            fold_taps(conv, r, row, cell, weights + from * taps, r->weights + to * k2);
+            fold_taps(conv, r, row, cell, weights + from * taps, folded + to * k2);
         }
     }
 }
@@ -243,11 +236,13 @@ static void turn_weights(const mb_conv_shape *s, const float *weights, float *tu
 }
 
 static mb_status route_weights(const mb_conv *conv, const route *r, const float *weights) {
+    float *room = mb_dnn_room(conv->dnn);
+    if (!r->folded && !r->turned) return mb_pass_set_weights(r->pass, weights);
     if (r->folded)
-        fold_weights(conv, r, weights);
-    else if (r->turned)
-        turn_weights(&conv->shape, weights, r->weights);
-    return mb_pass_set_weights(r->pass, r->weights ? r->weights : weights);
+        fold_weights(conv, r, weights, room);
+    else
+        turn_weights(&conv->shape, weights, room);
+    return mb_pass_set_weights(r->pass, room);
 }
 
 mb_status mb_conv_set_weights(mb_conv *conv, const float *weights) {

@@ -6,7 +6,6 @@
 #include "operator/dnn.h"
 
 #include <oneapi/dnnl/dnnl.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -257,8 +256,8 @@ static mb_status pass_init(mb_pass *p, const mb_conv_shape *s, bool adds) {
     MB_GOTO(done, status, attributes_create(&plain_attr, false));
     if (kind != MB_PASS_FORWARD) {
         MB_GOTO(done, status,
-                check(describe(&hint, dnn->engine, MB_PASS_FORWARD, TENSOR_REF(src), TENSOR_REF(any),
-                               TENSOR_REF(dst), &g, plain_attr, NULL),
+                check(describe(&hint, dnn->engine, MB_PASS_FORWARD, TENSOR_REF(src),
+                               TENSOR_REF(any), TENSOR_REF(dst), &g, plain_attr, NULL),
                       "convolution"));
     }
     MB_GOTO(done, status,

@@ -162,22 +162,23 @@ static void rotate(double *a, double *v, uint32_t k, uint32_t p, uint32_t q) {
     a[p * k + q] = a[q * k + p] = 0;
 }
 
-/* a: the lower triangle, destroyed. */
-static void jacobi_leading(double *a, uint32_t k, double *value, double *vector) {
-    double v[JACOBI_MAX * JACOBI_MAX];
+/* a: the lower triangle, destroyed. What is small beside the largest entry of the diagonal does
+ * not count. False if the sweeps were not enough, which has no known example.                  */
+static bool jacobi_leading(double *a, uint32_t k, double *value, double *vector) {
+    double v[JACOBI_MAX * JACOBI_MAX], largest = 0;
     for (uint32_t i = 0; i < k; ++i) {
         for (uint32_t j = 0; j < k; ++j) {
             v[i * k + j] = i == j;
             if (j < i) a[j * k + i] = a[i * k + j];
         }
+        if (a[i * k + i] > largest) largest = a[i * k + i];
     }
     bool again = true;
     for (int sweep = 0; again && sweep < JACOBI_SWEEPS; ++sweep) {
         again = false;
         for (uint32_t p = 0; p < k; ++p) {
             for (uint32_t q = p + 1; q < k; ++q) {
-                double size = sqrt(fabs(a[p * k + p])) * sqrt(fabs(a[q * k + q]));
-                if (!(fabs(a[p * k + q]) > 1e-15 * size)) continue;
+                if (!(fabs(a[p * k + q]) > 1e-15 * largest)) continue;
                 rotate(a, v, k, p, q);
                 again = true;
             }
@@ -189,6 +190,7 @@ static void jacobi_leading(double *a, uint32_t k, double *value, double *vector)
     }
     *value = a[best * k + best];
     for (uint32_t i = 0; i < k; ++i) vector[i] = v[i * k + best];
+    return !again;
 }
 
 /* Largest eigenvalue and its vector of a k x k matrix given by its lower triangle. */
@@ -196,8 +198,8 @@ static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, d
                               double *vector) {
     memcpy(model->eigen_matrix, gram, (size_t)k * k * sizeof *gram);
     if (k <= JACOBI_MAX) {
-        jacobi_leading(model->eigen_matrix, k, value, vector);
-        return MB_OK;
+        if (jacobi_leading(model->eigen_matrix, k, value, vector)) return MB_OK;
+        return mb_fail(MB_EINTERNAL, "eigenvalues of a %ux%u matrix: too many rotations", k, k);
     }
     /* row-major lower is column-major upper */
     int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'V', 'U', (int)k, model->eigen_matrix, (int)k,

@@ -69,8 +69,8 @@ static bool row_started(const mb_model *model, size_t block) {
     return false;
 }
 
-/* The transposes run last block first, so that strided blocks, which come later in the usual
- * lower-triangular order and cannot add, have written before the stride-1 block adds.       */
+/* The transposes run last block first: of the usual lower-triangular order the strided blocks
+ * come later, and those that cannot add without a buffer have written when the others add.  */
 static bool column_started(const mb_model *model, size_t block) {
     for (size_t b = block + 1; b < model->block_count; ++b) {
         if (model->blocks[b].column == model->blocks[block].column) return true;
@@ -281,10 +281,13 @@ static mb_status convolve(mb_phi *phi, int size, size_t count) {
     return MB_OK;
 }
 
-mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
-    /* sums would grow from call to call, and slow down once they overflow */
+/* Sums would grow from call to call, and slow down once they overflow. */
+void mb_phi_clear(mb_phi *phi) {
     memset(phi->x, 0, phi->lanes * phi->model->size * sizeof(float));
     memset(phi->y, 0, phi->lanes * phi->model->row_size * sizeof(float));
+}
+
+mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
     while (count > 0) {
         size_t now = count >= phi->lanes ? phi->lanes : 1;
         MB_TRY(convolve(phi, now > 1 ? MANY : ONE, now));

@@ -37,7 +37,9 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
                           const float *const *phi_w, const float *const *phi_v, mb_gradient *sums);
 
-/* For measuring: only the convolutions of mb_phi_apply, on whatever is in the tensors. */
+/* For measuring: only the convolutions of mb_phi_apply, as they are computed there (folded where
+ * that is faster), on the zeros that mb_phi_clear puts into the tensors.                      */
+void mb_phi_clear(mb_phi *phi);
 mb_status mb_phi_convolve(mb_phi *phi, size_t count);
 /* Multiply-adds of mb_phi_apply for one sample: those of A and A', dense blocks included. */
 double mb_phi_multiply_adds(const mb_phi *phi);

@@ -32,7 +32,6 @@ enum {
     X_TICKS = 12,
     Y_TICKS = 7 /* of one panel among several; a single one is higher */
 };
-#define VALUE_MOST 1e300
 #define BOLD 1.2 /* how much wider than the text around it */
 
 /* --------------------------------------------------------------------- writing -- */
@@ -159,7 +158,7 @@ static mb_status check_value(double value, bool log, char axis, const char *wher
         return mb_fail(MB_EINVAL, "plot: %s: %c = %g has no place on a logarithmic axis", where,
                        axis, value);
     }
-    if (fabs(value) > VALUE_MOST || (log && value < 1 / VALUE_MOST)) {
+    if (fabs(value) > MB_PLOT_MOST || (log && value < 1 / MB_PLOT_MOST)) {
         return mb_fail(MB_EINVAL, "plot: %s: %c = %g is too %s to be drawn", where, axis, value,
                        fabs(value) > 1 ? "large" : "small");
     }

@@ -129,12 +129,6 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const adjoint_call *call = task->call;
     size_t n = solver->model->size;
     double began = mb_clock();
-    /* here and not before the call: the workers share it, and the copies come from the cache */
-    MB_TRY(mb_sample_check("q", slot->sample, n, sample_of(solver, slot, call->q)));
-    MB_TRY(mb_sample_check("dloss", slot->sample, n, sample_of(solver, slot, call->dloss)));
-    if (call->logits) {
-        MB_TRY(mb_sample_check("logits", slot->sample, n, sample_of(solver, slot, call->logits)));
-    }
     memcpy(slot->q, sample_of(solver, slot, call->q), n * sizeof(float));
     mb_slot_observe(
         solver, slot,
@@ -265,6 +259,20 @@ void mb_sums_collect(mb_solver *solver, float *gradient) {
     mb_gradient_finish(solver->model, &solver->worker[0].gradient, gradient);
 }
 
+/* The inputs are large, so the workers share the check; nothing is written before it is over. */
+static mb_status check_worker(void *context, size_t index, size_t workers) {
+    const mb_task *task = context;
+    const adjoint_call *call = task->call;
+    size_t begin, end, n = task->solver->model->size;
+    mb_pool_slice(task->batch, index, workers, &begin, &end);
+    for (size_t i = begin; i < end; ++i) {
+        MB_TRY(mb_sample_check("q", i, n, call->q + i * n));
+        MB_TRY(mb_sample_check("dloss", i, n, call->dloss + i * n));
+        if (call->logits) MB_TRY(mb_sample_check("logits", i, n, call->logits + i * n));
+    }
+    return MB_OK;
+}
+
 mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
                             const float *q, const float *logits, mb_wrt wrt, const float *dloss,
                             float *w, float *gradient, mb_adjoint_result *results,
@@ -289,6 +297,7 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
                     .batch = batch,
                     .together = true,
                     .call = &call};
+    MB_TRY(mb_pool_run(solver->pool, check_worker, &task));
     mb_sums_clear(solver);
     MB_TRY(mb_task_run(&task));
     double collecting = mb_clock();

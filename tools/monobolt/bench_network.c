@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "bench.h"
 #include "images.h"
@@ -55,12 +54,6 @@ typedef struct session {
     float *q;
     mb_result *results;
 } session;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
 
 static int failed(void) {
     return cli_fail("%s", mb_error());
@@ -110,9 +103,10 @@ static int drawn_images(session *s, size_t count) {
                                                                                   : failed();
 }
 
-static int load_images(session *s) {
+/* Inference sees one batch, training several; the steps before either take the spec's batch. */
+static int load_images(session *s, bool train) {
     size_t trained = (size_t)mb_network_train_settings(s->network)->batch;
-    size_t count = 8 * (s->batch > trained ? s->batch : trained);
+    size_t count = (train ? 8 : 1) * (s->batch > trained ? s->batch : trained);
     const char *given = cli_text(s->b->args, "data");
     const char *name = given != NULL ? given : s->info.dataset;
     char path[1024];
@@ -159,7 +153,7 @@ static int prepare(session *s, bench *b, bool train) {
     if (code == CLI_OK && train) code = train_batch(s);
     if (code != CLI_OK) return code;
     s->batch = (size_t)b->batch;
-    code = load_images(s);
+    code = load_images(s, train);
     if (code == CLI_OK && train && cli_has(b->args, "batch")) {
         code = images_limit(&s->images, s->batch);
     }
@@ -189,7 +183,8 @@ static int warm_up(session *s, size_t least) {
 
 static int measure_peak(session *s) {
     mb_sgemm_speed speed;
-    if (mb_measure_sgemm(&speed, (size_t)s->b->settings.threads, 5) != MB_OK) return failed();
+    size_t rounds = s->repeats < 5 ? s->repeats : 5;
+    if (mb_measure_sgemm(&speed, (size_t)s->b->settings.threads, rounds) != MB_OK) return failed();
     s->peak.threads = speed.threads;
     s->peak.side = speed.side;
     s->peak.onednn = fmax(s->peak.onednn, speed.onednn);
@@ -301,9 +296,9 @@ static int time_steps(session *s, mb_step *step) {
         code = measure_peak_at(s, round);
         if (code != CLI_OK) break;
         cli_progress("step %zu of %zu", round + 1, s->repeats);
-        double began = now();
+        double began = cli_clock();
         if (mb_trainer_step(s->trainer, step) != MB_OK) return failed();
-        keep_step(s, round, step, now() - began);
+        keep_step(s, round, step, 1e3 * (cli_clock() - began));
     }
     return code == CLI_OK ? measure_peak_at(s, s->repeats) : code;
 }
@@ -411,16 +406,16 @@ static int time_single(session *s, double *one, double *all, size_t count) {
     for (size_t i = 0; i <= count; ++i) { /* the first warms up */
         const int32_t *observed = s->observed + i % s->batch * variables;
         cli_progress("image %zu of %zu", i, count);
-        double began = now();
+        double began = cli_clock();
         mb_status status = mb_solver_solve(s->single, 1, observed, NULL, s->q, NULL, NULL, NULL);
-        double between = now();
+        double between = cli_clock();
         if (status == MB_OK) {
             status = mb_solver_solve(s->solver, 1, observed, NULL, s->q, NULL, NULL, NULL);
         }
         if (status != MB_OK) return failed();
         if (i == 0) continue;
-        one[i - 1] = between - began;
-        all[i - 1] = now() - between;
+        one[i - 1] = 1e3 * (between - began);
+        all[i - 1] = 1e3 * (cli_clock() - between);
     }
     return CLI_OK;
 }

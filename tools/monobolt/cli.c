@@ -53,13 +53,17 @@ int cli_usage(const char *format, ...) {
     return CLI_USAGE;
 }
 
+double cli_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail: POSIX has had this clock since 2001 */
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 void cli_progress(const char *format, ...) {
-    static struct timespec last;
-    struct timespec now;
-    if (!isatty(STDERR_FILENO) || clock_gettime(CLOCK_MONOTONIC, &now) != 0) return;
-    double elapsed =
-        (double)(now.tv_sec - last.tv_sec) + 1e-9 * (double)(now.tv_nsec - last.tv_nsec);
-    if (progress_shown && elapsed < 0.1) return;
+    static double last;
+    if (!isatty(STDERR_FILENO)) return;
+    double now = cli_clock();
+    if (progress_shown && now - last < 0.1) return;
     last = now;
     va_list arguments;
     va_start(arguments, format);

@@ -107,6 +107,9 @@ int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 
+/* Seconds since some moment; never set back. */
+double cli_clock(void);
+
 /* Writes a JSON value and a newline to stdout and releases it. NULL, which is what
  * jansson makes of a failed allocation, is an error. Returns the exit code.            */
 int cli_json(json_t *value);

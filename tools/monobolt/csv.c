@@ -13,18 +13,36 @@
 
 #include "cli.h"
 
-enum { SIZE_MOST = 64 << 20, COLUMNS_MOST = 10000 };
+enum { SIZE_MOST = 64 << 20, COLUMNS_MOST = 10000, SHOWN_MOST = 60 };
+
+/* The bytes of the UTF-8 character that begins here, or 1 where none does. *plain: it may be
+ * sent to a terminal, being neither a control character (U+0000 .. U+001F, U+007F .. U+009F) nor
+ * a byte that is no part of a character: terminals may take such a byte for a control, too.    */
+static size_t character(const char *text, bool *plain) {
+    const unsigned char *c = (const unsigned char *)text;
+    size_t length = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
+    unsigned code = c[0] & (0xFFu >> (length + 1));
+    *plain = c[0] >= 0x20 && c[0] < 0x7F;
+    if (c[0] < 0xC0 || c[0] >= 0xF8) return 1;
+    for (size_t i = 1; i < length; ++i) { /* stops at the zero that ends the text */
+        if ((c[i] & 0xC0) != 0x80) return 1;
+        code = code << 6 | (c[i] & 0x3F);
+    }
+    unsigned least = length == 4 ? 0x10000 : length == 3 ? 0x800 : 0x80;
+    if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return 1;
+    *plain = code >= 0xA0;
+    return length;
+}
 
 const char *csv_shown(char out[CSV_SHOWN], const char *text) {
-    size_t length = strlen(text), kept = length > 60 ? 60 : length;
-    /* not in the middle of a character */
-    while (kept < length && kept > 0 && ((unsigned char)text[kept] & 0xC0) == 0x80) --kept;
-    for (size_t i = 0; i < kept; ++i) {
-        unsigned char c = (unsigned char)text[i];
-        bool high = c == 0xC2 && (unsigned char)text[i + 1] < 0xA0; /* U+0080 .. U+009F */
-        out[i] = c < 0x20 || c == 0x7F || high ? '?' : (char)c;
+    size_t i = 0, length;
+    bool plain;
+    for (; text[i] != '\0'; i += length) {
+        length = character(text + i, &plain);
+        if (i + length > SHOWN_MOST) break;
+        for (size_t j = i; j < i + length; ++j) out[j] = plain ? text[j] : '?';
     }
-    snprintf(out + kept, CSV_SHOWN - kept, "%s", kept < length ? "..." : "");
+    snprintf(out + i, CSV_SHOWN - i, "%s", text[i] != '\0' ? "..." : "");
     return out;
 }
 
@@ -40,8 +58,8 @@ void csv_free(csv *table) {
 typedef struct cursor {
     csv *table;
     char *next, *end, *out; /* what is read, and where fields are written: never ahead */
-    size_t line, room;      /* rows there is room for */
-    size_t fields;          /* so far, names included */
+    size_t line;
+    size_t fields, room; /* so far, names included; how many there is room for */
 } cursor;
 
 static int add_field(cursor *c, char *field) {

@@ -32,7 +32,8 @@ void csv_names(const csv *table, char *out, size_t room);
 /* numbers [rows]; an empty field or "nan" is NaN. Returns an exit code. */
 int csv_numbers(const csv *table, size_t column, double *numbers);
 
-/* Text for a message: cut after 60 bytes, control characters as '?'. */
+/* Text for a message: cut after 60 bytes; '?' for each byte of a control character, and for each
+ * that is not UTF-8.                                                                           */
 enum { CSV_SHOWN = 68 };
 const char *csv_shown(char out[CSV_SHOWN], const char *text);
 

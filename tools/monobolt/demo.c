@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "images.h"
@@ -34,12 +33,6 @@ enum {
     SHARE_IMAGES = 1000 /* at most, for the accuracy at each share shown   */
 };
 #define MEASURE_PART 0.8 /* of the time, for the figures; the rest is for the shares */
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void bar(char text[21], double share) {
     for (int i = 0; i < 20; ++i) text[i] = i < (int)(20 * share) ? '#' : '.';
@@ -116,7 +109,7 @@ static int train_steps(demo *d, mb_dataset *images, uint64_t steps, const char *
     if (mb_trainer_create(&trainer, d->network, images, d->settings.threads) != MB_OK) {
         return cli_fail("%s", mb_error());
     }
-    double began = now();
+    double began = cli_clock();
     mb_status status = MB_OK;
     for (uint64_t i = 0; status == MB_OK && i < steps; ++i) {
         mb_step step;
@@ -125,7 +118,7 @@ static int train_steps(demo *d, mb_dataset *images, uint64_t steps, const char *
         if (status != MB_OK) break;
         bar(text, (double)(i + 1) / (double)steps);
         cli_progress("%s [%s] loss %.3f, %.0f s left", title, text, step.loss,
-                     (now() - began) / (double)(i + 1) * (double)(steps - i - 1));
+                     (cli_clock() - began) / (double)(i + 1) * (double)(steps - i - 1));
     }
     cli_progress_end();
     mb_trainer_destroy(trainer);
@@ -138,21 +131,21 @@ static int train_digits(demo *d) {
     mb_dataset *images = NULL;
     int code = load_network(d);
     if (code == CLI_OK) code = images_load(&images, d->network, NULL, MB_TRAIN);
-    double began = now();
+    double began = cli_clock();
     if (code == CLI_OK) code = train_steps(d, images, PROBE, "looking how fast this machine is");
     if (code == CLI_OK) code = load_network(d); /* from the start again */
     if (code == CLI_OK) {
         const mb_train_settings *train = mb_network_train_settings(d->network);
-        double steps = d->seconds * PROBE / (now() - began);
+        double steps = d->seconds * PROBE / (cli_clock() - began);
         size_t batches = (size_t)(steps / (double)train->epochs) + 1;
         code = images_limit(&images, batches * (size_t)train->batch);
         size_t count = code == CLI_OK ? mb_dataset_describe(images)->count : 0;
         batches = count / (size_t)train->batch + (count % (size_t)train->batch != 0);
-        began = now();
+        began = cli_clock();
         if (code == CLI_OK) {
             code = train_steps(d, images, batches * (size_t)train->epochs, "training digits");
         }
-        d->training = now() - began;
+        d->training = cli_clock() - began;
     }
     mb_dataset_destroy(images);
     if (code != CLI_OK) return code;
@@ -222,7 +215,7 @@ static bool measure_progress(void *context, size_t done, size_t total) {
     char text[21];
     bar(text, (double)done / (double)total);
     cli_progress("%s [%s] %zu of %zu images, %.0f s left", m->what, text, done, total,
-                 (now() - m->began) / (double)done * (double)(total - done));
+                 (cli_clock() - m->began) / (double)done * (double)(total - done));
     return true;
 }
 
@@ -237,7 +230,7 @@ static mb_mask_settings mask_of(const demo *d, int kind, double observe) {
 
 static int evaluate(demo *d, mb_metrics *metrics, double observe, size_t limit, const char *what) {
     mb_mask_settings mask = mask_of(d, MB_MASK_RANDOM, observe);
-    measure m = {.what = what, .began = now()};
+    measure m = {.what = what, .began = cli_clock()};
     mb_status status = mb_evaluate(metrics, d->network, d->images, &mask, &d->settings,
                                    (uint64_t)d->seed, limit, measure_progress, &m);
     cli_progress_end();
@@ -249,10 +242,10 @@ static int take_figures(demo *d) {
     size_t total = mb_dataset_describe(d->images)->count;
     if (d->limit > 0 && (size_t)d->limit < total) total = (size_t)d->limit;
     size_t first = total < FIRST ? total : FIRST;
-    double began = now();
+    double began = cli_clock();
     int code = evaluate(d, &d->metrics, d->observe, first, "measuring");
     if (code != CLI_OK) return code;
-    double rate = (double)first / (now() - began), affordable = rate * d->seconds;
+    double rate = (double)first / (cli_clock() - began), affordable = rate * d->seconds;
     size_t count = total;
     if (affordable * MEASURE_PART < (double)total) count = (size_t)(affordable * MEASURE_PART);
     if (count > first) {

@@ -15,7 +15,6 @@
 #include "images.h"
 
 enum { FILES_MOST = 24, COLUMNS_MOST = 8, LINES_MOST = 24 /* of a panel */, LABEL = 256 };
-#define VALUE_MOST 1e300 /* as mb_plot_write has it */
 
 static const cli_option options[] = {
     {"x", "COLUMN", NULL, "what the lines run along; default: the first column"},
@@ -160,7 +159,7 @@ static int read_column(const source *s, const char *name, bool log, double **num
     csv_shown(shown, name);
     for (size_t i = 0; code == CLI_OK && i < s->table.rows; ++i) {
         double v = (*numbers)[i];
-        if (fabs(v) > VALUE_MOST) {
+        if (fabs(v) > MB_PLOT_MOST) {
             code = cli_fail("%s:%zu: %s is %g: too large to be drawn", s->path,
                             s->table.lines[i + 1], shown, v);
         } else if (log && v <= 0) {

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -42,12 +41,6 @@ static void catch_signal(int number) {
     struct sigaction action = {.sa_handler = on_signal}, before;
     if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
     sigaction(number, &action, NULL);
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 typedef struct training {
@@ -199,7 +192,7 @@ static void show_progress(const training *t, const mb_step *step) {
     char line[320], before[64], after[160], error[32] = "", left[32], bar[BAR + 3] = "";
     struct winsize window = {0};
     const mb_means *e = &step->means;
-    double rate = (now() - t->began) / (double)(step->step - t->first_step);
+    double rate = (cli_clock() - t->began) / (double)(step->step - t->first_step);
     time_text(left, sizeof left, (long)(rate * (double)(t->total - step->step)));
     if (!isnan(e->label_error))
         snprintf(error, sizeof error, "  error %.1f %%", 100 * e->label_error);
@@ -289,7 +282,7 @@ static int epoch_end(training *t, const mb_step *step) {
 
 static int save(training *t, uint64_t step) {
     if (mb_trainer_save(t->trainer, t->checkpoint) != MB_OK) return cli_fail("%s", mb_error());
-    t->saved = now();
+    t->saved = cli_clock();
     t->saved_step = step;
     return CLI_OK;
 }
@@ -315,7 +308,7 @@ static int train(training *t) {
     mb_step step;
     uint64_t done = t->first_step;
     int code = CLI_OK;
-    t->began = t->saved = now();
+    t->began = t->saved = cli_clock();
     t->saved_step = UINT64_MAX;
     while (done < t->total && !stopped) {
         if (mb_trainer_step(t->trainer, &step) != MB_OK) return cli_fail("%s", mb_error());
@@ -326,7 +319,7 @@ static int train(training *t) {
         bool ended = done % step.steps_per_epoch == 0;
         /* first the line, then the checkpoint: a run that dies between them adds it again */
         if (ended) code = epoch_end(t, &step);
-        if (code == CLI_OK && (ended || now() - t->saved >= (double)t->seconds))
+        if (code == CLI_OK && (ended || cli_clock() - t->saved >= (double)t->seconds))
             code = save(t, done);
         if (code != CLI_OK) return code;
     }

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Any bytes as a table: refused with the file's name in front, or cut into fields that mean the
+ * same when they are quoted and read again. No message holds what a terminal would obey.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "cli.h"
+#include "csv.h"
+#include "fuzz.h"
+
+static char message[4096];
+
+/* Instead of the tool's, which prints. */
+int cli_fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    FUZZ_CHECK(length > 0 && (size_t)length < sizeof message);
+    return CLI_FAILURE;
+}
+
+/* Whole UTF-8 sequences, of which none is a control character. */
+static void check_text(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c != '\0') {
+        FUZZ_CHECK(*c >= 0x20 && *c != 0x7F && !(*c >= 0x80 && *c < 0xC2) && *c < 0xF5);
+        FUZZ_CHECK(*c != 0xC2 || c[1] >= 0xA0);
+        size_t more = *c < 0x80 ? 0 : *c < 0xE0 ? 1 : *c < 0xF0 ? 2 : 3;
+        for (++c; more > 0; --more, ++c) FUZZ_CHECK(*c >= 0x80 && *c < 0xC0);
+    }
+}
+
+static void check_refused(int code) {
+    FUZZ_CHECK(code == CLI_FAILURE && strncmp(message, "x:", 2) == 0);
+    check_text(message);
+}
+
+static size_t field_count(const csv *table) {
+    return (1 + table->rows) * table->columns;
+}
+
+static void check_names(const csv *table) {
+    char names[64], shown[CSV_SHOWN];
+    csv_names(table, names, sizeof names);
+    FUZZ_CHECK(memchr(names, '\0', sizeof names) != NULL);
+    check_text(names);
+    for (size_t i = 0; i < table->columns; ++i) {
+        size_t column;
+        FUZZ_CHECK(csv_find(table, table->fields[i], &column) && column <= i);
+        FUZZ_CHECK(strcmp(table->fields[column], table->fields[i]) == 0);
+        check_text(csv_shown(shown, table->fields[i]));
+        FUZZ_CHECK(strlen(shown) < CSV_SHOWN);
+    }
+}
+
+static void check_numbers(const csv *table) {
+    double *numbers = malloc(table->rows * sizeof *numbers);
+    FUZZ_CHECK(numbers != NULL);
+    for (size_t column = 0; column < table->columns; ++column) {
+        int code = csv_numbers(table, column, numbers);
+        if (code != CLI_OK) check_refused(code);
+        for (size_t row = 1; code == CLI_OK && row <= table->rows; ++row) {
+            const char *field = table->fields[row * table->columns + column];
+            double number = strtod(field, NULL); /* of nothing: 0 */
+            bool none = field[strspn(field, " \t")] == '\0';
+            FUZZ_CHECK(isnan(numbers[row - 1]) == (none || isnan(number)));
+            FUZZ_CHECK(isnan(numbers[row - 1]) || numbers[row - 1] == number);
+        }
+    }
+    free(numbers);
+}
+
+/* Every field in quotes. */
+static char *write_table(const csv *table, size_t *length) {
+    size_t room = 0, count = field_count(table);
+    for (size_t i = 0; i < count; ++i) room += 2 * strlen(table->fields[i]) + 3;
+    char *text = malloc(room), *out = text;
+    FUZZ_CHECK(text != NULL);
+    for (size_t i = 0; i < count; ++i) {
+        *out++ = '"';
+        for (const char *c = table->fields[i]; *c != '\0'; ++c) {
+            if (*c == '"') *out++ = '"';
+            *out++ = *c;
+        }
+        *out++ = '"';
+        *out++ = (i + 1) % table->columns == 0 ? '\n' : ',';
+    }
+    *length = (size_t)(out - text);
+    FUZZ_CHECK(*length <= room);
+    return text;
+}
+
+static void check_again(const csv *table) {
+    csv again;
+    size_t length;
+    char *text = write_table(table, &length);
+    FUZZ_CHECK(csv_parse(&again, "y", text, length) == CLI_OK);
+    free(text); /* a table has its own copy */
+    FUZZ_CHECK(again.columns == table->columns && again.rows == table->rows);
+    for (size_t i = 0; i < field_count(table); ++i) {
+        FUZZ_CHECK(strcmp(again.fields[i], table->fields[i]) == 0);
+    }
+    csv_free(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    csv table;
+    int code = csv_parse(&table, "x", (const char *)data, size);
+    if (code != CLI_OK) {
+        check_refused(code);
+        FUZZ_CHECK(table.text == NULL && table.fields == NULL && table.lines == NULL);
+        return 0;
+    }
+    FUZZ_CHECK(table.columns > 0 && table.rows > 0 && table.lines[0] >= 1);
+    for (size_t i = 1; i <= table.rows; ++i) FUZZ_CHECK(table.lines[i] > table.lines[i - 1]);
+    check_names(&table);
+    check_numbers(&table);
+    check_again(&table);
+    csv_free(&table);
+    return 0;
+}
