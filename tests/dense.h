@@ -271,4 +271,19 @@ static inline void random_parameters(mb_model *model, mb_random *r, double weigh
 #define assert_ok(call) do { if ((call) != MB_OK) { print_error("%s: %s\n", #call, mb_error()); fail(); } } while (0)
 #define assert_below(value, bound) do { double v_ = (value), b_ = (bound); if (!(v_ <= b_)) { print_error("%s = %g is above %g\n", #value, v_, b_); fail(); } } while (0)
 
+/* A model, what is observed of it, and a loss: what the gradient tests differentiate. */
+typedef struct problem {
+    random_spec spec;
+    mb_model *model;
+    dense d;
+    int32_t *observed;
+    double *quadratic, *linear; /* loss = sum_i a_i t_i + c_i t_i^2, t the logits or the marginals */
+} problem;
+
+static inline void problem_free(problem *p) {
+    mb_model_destroy(p->model);
+    dense_free(&p->d);
+    free(p->observed), free(p->quadratic), free(p->linear);
+}
+
 #endif

@@ -5,14 +5,6 @@
  */
 #include "dense.h"
 
-typedef struct problem {
-    random_spec spec;
-    mb_model *model;
-    dense d;
-    int32_t *observed;
-    double *quadratic, *linear; /* loss = sum_i a_i t_i + c_i t_i^2, t the logits or the marginals */
-} problem;
-
 static void problem_make(problem *p, uint64_t seed, double m) {
     mb_random r;
     mb_random_seed(&r, seed);
@@ -28,12 +20,6 @@ static void problem_make(problem *p, uint64_t seed, double m) {
         p->linear[i] = hidden ? mb_random_normal(&r) : 0;
         p->quadratic[i] = hidden ? mb_random_normal(&r) : 0;
     }
-}
-
-static void problem_free(problem *p) {
-    mb_model_destroy(p->model);
-    dense_free(&p->d);
-    free(p->observed), free(p->quadratic), free(p->linear);
 }
 
 static double loss(const problem *p, const double *t) {

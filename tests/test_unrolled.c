@@ -5,14 +5,6 @@
  */
 #include "dense.h"
 
-typedef struct problem {
-    random_spec spec;
-    mb_model *model;
-    dense d;
-    int32_t *observed;
-    double *quadratic, *linear; /* loss = sum_i a_i t_i + c_i t_i^2, t the logits or the marginals */
-} problem;
-
 static const char *const names[] = {"forward-backward", "krahenbuhl", "baque", "frank-wolfe"};
 
 static void problem_make(problem *p, uint64_t seed, bool monotone) {
@@ -27,12 +19,6 @@ static void problem_make(problem *p, uint64_t seed, bool monotone) {
     p->quadratic = malloc(p->d.n * sizeof(double)), p->linear = malloc(p->d.n * sizeof(double));
     for (size_t v = 0; v < p->d.variables; ++v) p->observed[v] = mb_random_uniform(&r) < 0.3 ? 0 : MB_HIDDEN;
     for (size_t i = 0; i < p->d.n; ++i) p->linear[i] = mb_random_normal(&r), p->quadratic[i] = mb_random_normal(&r);
-}
-
-static void problem_free(problem *p) {
-    mb_model_destroy(p->model);
-    dense_free(&p->d);
-    free(p->observed), free(p->quadratic), free(p->linear);
 }
 
 /* ---- the iterations in double ---- */

@@ -29,10 +29,9 @@
 
 /* One direction of a block. */
 typedef struct route {
-    bool folded;          /* else: the block's own shape                       */
     bool turned;          /* A' as a forward pass                              */
     bool adds;            /* to its output                                     */
-    uint32_t fold, group; /* cells and rows per side that become channels      */
+    uint32_t fold, group; /* cells and rows per side that become channels; 1: none */
     int64_t first;        /* the lowest d                                      */
     mb_conv_shape shape;  /* of the (folded) convolution, not turned           */
     size_t in, out;       /* floats of the folded tensors; 0: used in place    */
@@ -76,7 +75,7 @@ static bool fold_shape(const mb_conv_shape *s, uint32_t g, route *r) {
     int64_t before = s->before_y, low = floor_div(-before, f);
     int64_t high = floor_div((int64_t)s->stride * (g - 1) - before + s->kernel - 1, f);
     if (in * out > 1 << 20 || high < 0 || s->before_x != s->before_y) return false;
-    *r = (route){.folded = true, .fold = f, .group = g, .first = low, .shape = *s};
+    *r = (route){.fold = f, .group = g, .first = low, .shape = *s};
     r->shape.in_height = ceil_div(s->in_height, f);
     r->shape.in_width = ceil_div(s->in_width, f);
     r->shape.in_channels = (uint32_t)in;
@@ -150,7 +149,7 @@ static mb_status route_create(route *r, mb_dnn *dnn, bool transposed) {
     r->out = transposed ? tier : rows;
     if (kind == MB_PASS_BACKWARD && r->adds) r->out = tier_floats(&shape);
     mb_dnn_reserve(dnn, r->in + r->out);
-    if (r->folded || r->turned) mb_dnn_reserve(dnn, weight_floats(&shape));
+    if (r->fold > 1 || r->turned) mb_dnn_reserve(dnn, weight_floats(&shape));
     if (r->turned) shape = turn(&r->shape);
     return mb_pass_create(&r->pass, dnn, &shape, kind, r->adds && r->out == 0);
 }
@@ -237,8 +236,8 @@ static void turn_weights(const mb_conv_shape *s, const float *weights, float *tu
 
 static mb_status route_weights(const mb_conv *conv, const route *r, const float *weights) {
     float *room = mb_dnn_room(conv->dnn);
-    if (!r->folded && !r->turned) return mb_pass_set_weights(r->pass, weights);
-    if (r->folded)
+    if (r->fold == 1 && !r->turned) return mb_pass_set_weights(r->pass, weights);
+    if (r->fold > 1)
         fold_weights(conv, r, weights, room);
     else
         turn_weights(&conv->shape, weights, room);
