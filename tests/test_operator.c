@@ -22,11 +22,13 @@ static void spec_of_case(random_spec *spec, mb_random *r, int c) {
     random_spec_make(spec, r, 1 + (uint32_t)c % 4, c / 4 % 2 ? MB_FULL : MB_SAME, c / 8 % 2, ms[c % 3]);
 }
 
-/* Phi column by column through the library. */
-static float *library_matrix(mb_solver *solver, size_t n) {
+/* Phi column by column through the library, which has a way with single samples and another with
+ * groups of them.                                                                           */
+static float *library_matrix(mb_solver *solver, size_t n, bool singly) {
     float *unit = calloc(n * n, sizeof(float)), *out = calloc(n * n, sizeof(float));
     for (size_t i = 0; i < n; ++i) unit[i * n + i] = 1;
-    assert_ok(mb_solver_apply(solver, n, unit, out));
+    if (!singly) assert_ok(mb_solver_apply(solver, n, unit, out));
+    for (size_t i = 0; singly && i < n; ++i) assert_ok(mb_solver_apply(solver, 1, unit + i * n, out + i * n));
     free(unit);
     return out;
 }
@@ -63,20 +65,24 @@ static void test_matrix(void **state) {
         dense d = dense_of(model);
         assert_int_equal(d.n, mb_model_size(model));
         assert_int_equal(d.variables, mb_model_variables(model));
-        float *M = library_matrix(solver, d.n);
-        double error = 0, asymmetry = 0, largest = 0;
-        for (size_t i = 0; i < d.n; ++i)
-            for (size_t j = 0; j < d.n; ++j) {
-                double x = M[i * d.n + j];
-                /* hollow: G x and (A'A x)_v cancel to rounding */
-                if (d.var[i] == d.var[j]) assert_below(fabs(x), 2e-6);
-                error = fmax(error, fabs(x - d.phi[j * d.n + i]));
-                asymmetry = fmax(asymmetry, fabs(x - M[j * d.n + i]));
-                largest = fmax(largest, fabs(x));
+        for (int singly = 0; singly < 2; ++singly) {
+            float *M = library_matrix(solver, d.n, singly);
+            double error = 0, asymmetry = 0, largest = 0;
+            for (size_t i = 0; i < d.n; ++i)
+                for (size_t j = 0; j < d.n; ++j) {
+                    double x = M[i * d.n + j];
+                    /* hollow: G x and (A'A x)_v cancel to rounding */
+                    if (d.var[i] == d.var[j]) assert_below(fabs(x), 2e-6);
+                    error = fmax(error, fabs(x - d.phi[j * d.n + i]));
+                    asymmetry = fmax(asymmetry, fabs(x - M[j * d.n + i]));
+                    largest = fmax(largest, fabs(x));
+                }
+            if (!(error <= 3e-6) || !(asymmetry <= 1e-6) || !(largest > 0.01)) {
+                print_error("case %d (seed %d), %s: error %g, asymmetry %g, largest %g\n", c, c + 1000,
+                            singly ? "singly" : "abreast", error, asymmetry, largest);
+                fail();
             }
-        if (!(error <= 3e-6) || !(asymmetry <= 1e-6) || !(largest > 0.01)) {
-            print_error("case %d (seed %d): error %g, asymmetry %g, largest %g\n", c, c + 1000, error, asymmetry, largest);
-            fail();
+            free(M);
         }
         /* monotone: the largest eigenvalue on the zero-sum directions is at most 1 - m */
         double *values = malloc(d.n * sizeof(double));
@@ -92,7 +98,7 @@ static void test_matrix(void **state) {
         assert_below(top, s.bound_max);
         assert_below(s.curvature - bottom, s.lipschitz * (1 + 1e-5));
         assert_below(s.alpha * (s.curvature - bottom), 2);
-        free(values), free(M), dense_free(&d);
+        free(values), dense_free(&d);
         mb_solver_destroy(solver);
         mb_model_destroy(model);
     }
@@ -122,7 +128,7 @@ static void test_long_rows(void **state) {
         assert_ok(mb_model_update(model));
         mb_solver *solver = solver_of(model);
         dense d = dense_of(model);
-        float *M = library_matrix(solver, d.n);
+        float *M = library_matrix(solver, d.n, false);
         double error = 0, largest = 0;
         for (size_t i = 0; i < d.n * d.n; ++i) {
             error = fmax(error, fabs(M[i] - d.phi[i]));
@@ -171,7 +177,7 @@ static void test_wide_kernels(void **state) {
         random_parameters(model, &r, 0.3, 1);
         mb_solver *solver = solver_of(model);
         dense d = dense_of(model);
-        float *M = library_matrix(solver, d.n);
+        float *M = library_matrix(solver, d.n, false);
         double error = 0, largest = 0;
         for (size_t i = 0; i < d.n; ++i)
             for (size_t j = 0; j < d.n; ++j) {
@@ -206,7 +212,7 @@ static void test_gradient(void **state) {
             clamped += info.clamped, free_variables += info.variables - info.clamped;
         }
         mb_solver *solver = solver_of(model);
-        size_t n = mb_model_size(model), count, batch = 3;
+        size_t n = mb_model_size(model), count, batch = c % 2 ? 3 : 45; /* two workers: 22 and 23 samples */
         double *params = dense_params(model, &count);
         float *w = malloc(batch * n * sizeof(float)), *v = malloc(batch * n * sizeof(float));
         float *gradient = calloc(count, sizeof(float));
@@ -301,35 +307,49 @@ static void test_paper_parameters(void **state) {
     mb_model_destroy(model);
 }
 
-/* Every kernel set gives the same Phi. */
-static void test_kernel_sets(void **state) {
-    (void)state;
+/* Every kernel set gives the same Phi, of one sample, of groups, and of what is left over. */
+static void check_kernel_sets(int c, int *tried) {
     random_spec spec;
     mb_random r;
     mb_model *model;
-    spec_of_case(&spec, &r, 3);
+    const size_t batch = 29;
+    spec_of_case(&spec, &r, c);
     assert_ok(mb_model_create(&model, &spec.desc));
     random_parameters(model, &r, 0.4, 1);
-    size_t n = mb_model_size(model);
-    float *v = malloc(n * sizeof(float)), *first = malloc(n * sizeof(float)), *out = malloc(n * sizeof(float));
-    for (size_t i = 0; i < n; ++i) v[i] = (float)mb_random_normal(&r);
-    int tried = 0;
+    dense d = dense_of(model);
+    float *v = malloc(batch * d.n * sizeof(float)), *out = malloc(batch * d.n * sizeof(float));
+    double *x = malloc(d.n * sizeof(double)), *want = malloc(d.n * sizeof(double));
+    for (size_t i = 0; i < batch * d.n; ++i) v[i] = (float)mb_random_normal(&r);
     for (int set = 1; mb_kernel_names()[set]; ++set) {
         mb_solver_settings settings;
         mb_solver *solver;
         mb_solver_settings_default(&settings);
-        settings.kernels = set;
+        settings.kernels = set, settings.threads = 1;
         mb_status status = mb_solver_create(&solver, model, &settings);
         if (status == MB_ENOTSUP) continue;
         assert_int_equal(status, MB_OK);
-        assert_ok(mb_solver_apply(solver, 1, v, set == 1 ? first : out));
-        for (size_t i = 0; set > 1 && i < n; ++i) assert_below(fabs(out[i] - first[i]), 3e-6);
+        for (size_t count = 1; count <= batch; count += 4) {
+            for (size_t i = 0; i < batch * d.n; ++i) out[i] = 12345;
+            assert_ok(mb_solver_apply(solver, count, v, out));
+            for (size_t n = 0; n < count; ++n) {
+                for (size_t i = 0; i < d.n; ++i) x[i] = v[n * d.n + i];
+                dense_apply(&d, x, want);
+                for (size_t i = 0; i < d.n; ++i) assert_below(fabs(out[n * d.n + i] - want[i]), 1e-5);
+            }
+            for (size_t i = count * d.n; i < batch * d.n; ++i) assert_true(out[i] == 12345);
+        }
         mb_solver_destroy(solver);
-        ++tried;
+        ++*tried;
     }
-    assert_true(tried >= 1);
-    free(v), free(first), free(out);
+    free(v), free(out), free(x), free(want), dense_free(&d);
     mb_model_destroy(model);
+}
+
+static void test_kernel_sets(void **state) {
+    (void)state;
+    int tried = 0;
+    for (int c = 0; c < 8; ++c) check_kernel_sets(3 * c + 1, &tried);
+    assert_true(tried >= 8);
 }
 
 int main(void) {

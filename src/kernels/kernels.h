@@ -39,8 +39,50 @@ typedef struct mb_residual_sums {
     double norm;     /* ||q||^2                                                             */
 } mb_residual_sums;
 
+/* Samples abreast: tensors [place][channel][lanes], where each lane holds one sample. */
+
+/* One tap of a convolution, for two places of its output at once. */
+typedef struct mb_tap {
+    const float *x[2]; /* [in][lanes]: what the tap sees; x[1] is of the second place */
+    size_t tap;        /* which weights                                              */
+} mb_tap;
+
+typedef struct mb_product {
+    const float *weights;          /* [outs / block][taps][in][block]; the last block may be less */
+    size_t in, outs, taps, block;
+    bool adds;                     /* to what is there */
+} mb_product;
+
+typedef struct mb_pair {
+    const float *y, *x;
+} mb_pair;
+
+typedef struct mb_abreast_kernels {
+    size_t lanes;
+    size_t block; /* the largest block of a product */
+    /* x[i][l] = s[i] v[l][i], i < n */
+    void (*spread)(float *x, const float *s, const float *const *v, size_t n);
+    /* out[l][i] = x[i][l] */
+    void (*collect)(float *const *out, const float *x, size_t n);
+    /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps */
+    void (*product)(const mb_product *product, float *const out[2], const mb_tap *taps,
+                    size_t count);
+    /* Winograd's transform of 4 x 4 places to 16 numbers, `stride` floats apart, and of 16 sums
+     * to 2 x 2 places; where out is NULL, there is no place                                  */
+    void (*tile_in)(float *to, size_t stride, const float *const *x, size_t channels);
+    void (*tile_out)(float *const *out, const float *from, size_t stride, size_t channels,
+                     bool adds);
+    /* z = s (G x - z) + bias of one group; m: as `gram` of mb_kernels, at that group */
+    void (*gram)(float *z, const float *x, const float *s, const float *bias, const float *m,
+                 size_t channels, uint32_t k);
+    /* to[i * step_y + j * step_x] += sum over pairs and lanes of y[i] x[j] */
+    void (*outer)(float *to, size_t step_y, size_t step_x, const mb_pair *pairs, size_t count,
+                  size_t ys, size_t xs);
+} mb_abreast_kernels;
+
 typedef struct mb_kernels {
     const char *name; /* "ref", "avx2", ... */
+    const mb_abreast_kernels *abreast; /* NULL: this set has none */
 
     /* z = softmax(scale x) */
     void (*softmax)(float *z, const float *x, float scale, const uint32_t *offset, size_t rows,

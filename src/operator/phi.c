@@ -17,23 +17,22 @@
 
 #include "base/status.h"
 #include "operator/conv.h"
-
-enum { ONE, MANY, SIZES };
+#include "operator/phi_abreast.h"
 
 struct mb_phi {
     const mb_model *model;
     const mb_kernels *kernels;
-    size_t lanes;
     bool gradient;
     uint64_t version;
+    mb_phi_abreast *abreast; /* NULL: samples one by one                             */
     mb_dnn *dnn;
-    mb_conv **conv[SIZES];  /* [block]; NULL for dense blocks                        */
-    mb_conv **stack[SIZES]; /* the same at twice the samples, for the weight gradient */
-    float *x;               /* [lanes or 2 lanes][size], tier after tier             */
-    float *z;               /* [lanes][size]                                         */
-    float *y;               /* [lanes or 2 lanes][row_size]                          */
-    float *block_gradient;  /* [largest block]                                       */
-    float *gram_gradient;   /* [largest tier: classes * gram_size]                   */
+    mb_conv **conv;        /* [block]; NULL for dense blocks                         */
+    mb_conv **stack;       /* the same for two samples, for the weight gradient      */
+    float *x;              /* [1 or 2][size], tier after tier                        */
+    float *z;              /* [size]                                                 */
+    float *y;              /* [1 or 2][row_size]                                     */
+    float *block_gradient; /* [largest block]                                        */
+    float *gram_gradient;  /* [largest tier: classes * gram_size]                    */
     mb_arena arena;
 };
 
@@ -43,17 +42,15 @@ static size_t max_size(size_t a, size_t b) {
 
 static void layout(mb_phi *phi) {
     const mb_model *model = phi->model;
-    size_t samples = phi->lanes * (phi->gradient ? 2 : 1), block = 0, grams = 0;
+    size_t samples = phi->gradient ? 2 : 1, block = 0, grams = 0;
     for (size_t b = 0; b < model->block_count; ++b) block = max_size(block, model->blocks[b].count);
     for (size_t t = 0; t < model->tier_count; ++t) {
         grams = max_size(grams, model->tiers[t].classes * model->tiers[t].gram_size);
     }
-    for (int size = 0; size < SIZES; ++size) {
-        phi->conv[size] = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
-        phi->stack[size] = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
-    }
+    phi->conv = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
+    phi->stack = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
     phi->x = mb_arena_take(&phi->arena, samples * model->size, sizeof(float));
-    phi->z = mb_arena_take(&phi->arena, phi->lanes * model->size, sizeof(float));
+    phi->z = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->y = mb_arena_take(&phi->arena, samples * model->row_size, sizeof(float));
     if (phi->gradient) {
         phi->block_gradient = mb_arena_take(&phi->arena, block, sizeof(float));
@@ -78,14 +75,14 @@ static bool column_started(const mb_model *model, size_t block) {
     return false;
 }
 
-static mb_status convolutions_create(mb_phi *phi, int size, size_t batch) {
+static mb_status convolutions_create(mb_phi *phi) {
     const mb_model *model = phi->model;
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
         if (block->kind != MB_CONVOLUTION) continue;
         const mb_tier *tier = &model->tiers[block->column];
         const mb_rows *rows = &model->rows[block->row];
-        mb_conv_shape shape = {.batch = (uint32_t)batch,
+        mb_conv_shape shape = {.batch = 1,
                                .in_height = tier->height,
                                .in_width = tier->width,
                                .in_channels = tier->channels,
@@ -96,33 +93,34 @@ static mb_status convolutions_create(mb_phi *phi, int size, size_t batch) {
                                .stride = block->stride,
                                .before_y = block->before_y,
                                .before_x = block->before_x};
-        MB_TRY(mb_conv_create(&phi->conv[size][b], phi->dnn, &shape, MB_CONV_APPLY,
-                              row_started(model, b), column_started(model, b)));
+        MB_TRY(mb_conv_create(&phi->conv[b], phi->dnn, &shape, MB_CONV_APPLY, row_started(model, b),
+                              column_started(model, b)));
         if (!phi->gradient) continue;
-        shape.batch *= 2;
-        MB_TRY(mb_conv_create(&phi->stack[size][b], phi->dnn, &shape, MB_CONV_GRADIENT, false,
-                              false));
+        shape.batch = 2;
+        MB_TRY(mb_conv_create(&phi->stack[b], phi->dnn, &shape, MB_CONV_GRADIENT, false, false));
     }
     return MB_OK;
 }
 
 mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *kernels,
-                        size_t lanes, bool gradient) {
+                        bool abreast, bool gradient) {
     *out = NULL;
     mb_phi *phi;
     MB_TRY(mb_alloc(&phi, 1, sizeof *phi));
     phi->model = model;
     phi->kernels = kernels;
-    phi->lanes = lanes;
     phi->gradient = gradient;
     mb_status status;
     layout(phi);
     MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
     layout(phi);
     MB_GOTO(fail, status, mb_dnn_create(&phi->dnn));
-    MB_GOTO(fail, status, convolutions_create(phi, ONE, 1));
-    if (lanes > 1) MB_GOTO(fail, status, convolutions_create(phi, MANY, lanes));
+    MB_GOTO(fail, status, convolutions_create(phi));
     MB_GOTO(fail, status, mb_dnn_commit(phi->dnn));
+    if (abreast && kernels->abreast) {
+        MB_GOTO(fail, status,
+                mb_phi_abreast_create(&phi->abreast, model, kernels->abreast, gradient));
+    }
     *out = phi;
     return MB_OK;
 fail:
@@ -132,12 +130,11 @@ fail:
 
 void mb_phi_destroy(mb_phi *phi) {
     if (phi == NULL) return;
-    for (int size = 0; size < SIZES && phi->arena.base; ++size) {
-        for (size_t b = 0; b < phi->model->block_count; ++b) {
-            mb_conv_destroy(phi->conv[size][b]);
-            mb_conv_destroy(phi->stack[size][b]);
-        }
+    for (size_t b = 0; phi->arena.base && b < phi->model->block_count; ++b) {
+        mb_conv_destroy(phi->conv[b]);
+        mb_conv_destroy(phi->stack[b]);
     }
+    mb_phi_abreast_destroy(phi->abreast);
     mb_dnn_destroy(phi->dnn);
     mb_arena_destroy(&phi->arena);
     mb_free(phi);
@@ -145,34 +142,35 @@ void mb_phi_destroy(mb_phi *phi) {
 
 mb_status mb_phi_refresh(mb_phi *phi) {
     if (phi->version == phi->model->version) return MB_OK;
-    for (int size = 0; size < SIZES; ++size) {
-        for (size_t b = 0; b < phi->model->block_count; ++b) {
-            mb_conv *conv = phi->conv[size][b];
-            if (conv == NULL) continue;
-            MB_TRY(
-                mb_conv_set_weights(conv, phi->model->effective + phi->model->blocks[b].weights));
-        }
+    for (size_t b = 0; b < phi->model->block_count; ++b) {
+        const float *weights = phi->model->effective + phi->model->blocks[b].weights;
+        if (phi->conv[b]) MB_TRY(mb_conv_set_weights(phi->conv[b], weights));
     }
+    if (phi->abreast) mb_phi_abreast_refresh(phi->abreast);
     phi->version = phi->model->version;
     return MB_OK;
 }
 
+/* How many of `count` samples to take on next: so many that the lanes are worth filling, or one. */
+static size_t next_group(const mb_phi *phi, size_t count) {
+    size_t lanes = phi->abreast ? phi->kernels->abreast->lanes : 1;
+    if (count >= lanes) return lanes;
+    return 2 * count > lanes ? count : 1;
+}
+
 /* ---------------------------------------------------------------------- apply -- */
 
-/* x_t[first + n] = s v[n], for tensors of `samples` samples. */
-static void gather(mb_phi *phi, size_t samples, size_t first, size_t count, const float *const *v) {
+/* x = S v into the tensors of the `at`-th of `samples` samples */
+static void gather(mb_phi *phi, size_t samples, size_t at, const float *v) {
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
-        float *x = phi->x + samples * tier->offset + first * tier->size;
-        for (size_t n = 0; n < count; ++n) {
-            phi->kernels->scale(x + n * tier->size, tier->scale, v[n] + tier->offset, tier->size);
-        }
+        float *x = phi->x + samples * tier->offset + at * tier->size;
+        phi->kernels->scale(x, tier->scale, v + tier->offset, tier->size);
     }
 }
 
-/* y = A x: tensors with room for `samples`, reading `count` from `from`, writing from `to`. */
-static mb_status forward(mb_phi *phi, int size, size_t samples, size_t count, size_t from,
-                         size_t to) {
+/* y = A x: tensors of `samples` samples, of which one is read at `from`, and written at `to`. */
+static mb_status forward(mb_phi *phi, size_t samples, size_t from, size_t to) {
     const mb_model *model = phi->model;
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
@@ -181,9 +179,9 @@ static mb_status forward(mb_phi *phi, int size, size_t samples, size_t count, si
         const float *x = phi->x + samples * tier->offset + from * tier->size;
         float *y = phi->y + samples * rows->offset + to * rows->size;
         if (block->kind == MB_CONVOLUTION) {
-            MB_TRY(mb_conv_forward(phi->conv[size][b], x, y));
+            MB_TRY(mb_conv_forward(phi->conv[b], x, y));
         } else {
-            MB_TRY(mb_gemm(false, true, count, rows->size, tier->size, 1, x, tier->size,
+            MB_TRY(mb_gemm(false, true, 1, rows->size, tier->size, 1, x, tier->size,
                            model->effective + block->weights, tier->size,
                            row_started(model, b) ? 1 : 0, y, rows->size));
         }
@@ -192,23 +190,22 @@ static mb_status forward(mb_phi *phi, int size, size_t samples, size_t count, si
 }
 
 /* z = A'y */
-static mb_status backward(mb_phi *phi, int size, size_t count) {
+static mb_status backward(mb_phi *phi) {
     const mb_model *model = phi->model;
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        if (tier->leaves) continue;
-        memset(phi->z + count * tier->offset, 0, count * tier->size * sizeof(float));
+        if (!tier->leaves) memset(phi->z + tier->offset, 0, tier->size * sizeof(float));
     }
     for (size_t b = model->block_count; b-- > 0;) {
         const mb_block *block = &model->blocks[b];
         const mb_tier *tier = &model->tiers[block->column];
         const mb_rows *rows = &model->rows[block->row];
-        const float *y = phi->y + count * rows->offset;
-        float *z = phi->z + count * tier->offset;
+        const float *y = phi->y + rows->offset;
+        float *z = phi->z + tier->offset;
         if (block->kind == MB_CONVOLUTION) {
-            MB_TRY(mb_conv_backward(phi->conv[size][b], y, z));
+            MB_TRY(mb_conv_backward(phi->conv[b], y, z));
         } else {
-            MB_TRY(mb_gemm(false, false, count, tier->size, rows->size, 1, y, rows->size,
+            MB_TRY(mb_gemm(false, false, 1, tier->size, rows->size, 1, y, rows->size,
                            model->effective + block->weights, tier->size,
                            column_started(model, b) ? 1 : 0, z, tier->size));
         }
@@ -233,19 +230,16 @@ static void finish(const mb_phi *phi, const mb_tier *tier, const float *x, const
     }
 }
 
-static mb_status apply(mb_phi *phi, int size, size_t count, const float *const *v,
-                       float *const *out, bool bias) {
+static mb_status apply_one(mb_phi *phi, const float *v, float *out, bool bias) {
     const mb_model *model = phi->model;
-    gather(phi, count, 0, count, v);
-    MB_TRY(forward(phi, size, count, count, 0, 0));
-    MB_TRY(backward(phi, size, count));
+    gather(phi, 1, 0, v);
+    MB_TRY(forward(phi, 1, 0, 0));
+    MB_TRY(backward(phi));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        const float *b = bias ? model->parameters + tier->bias : NULL;
-        for (size_t n = 0; n < count; ++n) {
-            size_t at = count * tier->offset + n * tier->size;
-            finish(phi, tier, phi->x + at, phi->z + at, b, out[n] + tier->offset);
-        }
+        size_t at = tier->offset;
+        finish(phi, tier, phi->x + at, phi->z + at, bias ? model->parameters + tier->bias : NULL,
+               out + at);
     }
     return MB_OK;
 }
@@ -253,8 +247,11 @@ static mb_status apply(mb_phi *phi, int size, size_t count, const float *const *
 mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
                        bool bias) {
     while (count > 0) {
-        size_t now = count >= phi->lanes ? phi->lanes : 1;
-        MB_TRY(apply(phi, now > 1 ? MANY : ONE, now, v, out, bias));
+        size_t now = next_group(phi, count);
+        if (now > 1)
+            mb_phi_abreast_apply(phi->abreast, now, v, out, bias);
+        else
+            MB_TRY(apply_one(phi, *v, *out, bias));
         v += now;
         out += now;
         count -= now;
@@ -264,33 +261,22 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
 
 /* ------------------------------------------------------------------ measuring -- */
 
-static mb_status convolve(mb_phi *phi, int size, size_t count) {
-    const mb_model *model = phi->model;
-    for (int transposed = 0; transposed < 2; ++transposed) {
-        for (size_t b = 0; b < model->block_count; ++b) {
-            mb_conv *conv = phi->conv[size][b];
-            float *y = phi->y + count * model->rows[model->blocks[b].row].offset;
-            if (conv == NULL) continue;
-            size_t offset = count * model->tiers[model->blocks[b].column].offset;
-            if (transposed)
-                MB_TRY(mb_conv_backward(conv, y, phi->z + offset));
-            else
-                MB_TRY(mb_conv_forward(conv, phi->x + offset, y));
-        }
-    }
-    return MB_OK;
-}
-
 /* Sums would grow from call to call, and slow down once they overflow. */
 void mb_phi_clear(mb_phi *phi) {
-    memset(phi->x, 0, phi->lanes * phi->model->size * sizeof(float));
-    memset(phi->y, 0, phi->lanes * phi->model->row_size * sizeof(float));
+    memset(phi->x, 0, phi->model->size * sizeof(float));
+    memset(phi->y, 0, phi->model->row_size * sizeof(float));
+    if (phi->abreast) mb_phi_abreast_clear(phi->abreast);
 }
 
 mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
     while (count > 0) {
-        size_t now = count >= phi->lanes ? phi->lanes : 1;
-        MB_TRY(convolve(phi, now > 1 ? MANY : ONE, now));
+        size_t now = next_group(phi, count);
+        if (now > 1) {
+            mb_phi_abreast_convolve(phi->abreast);
+        } else {
+            MB_TRY(forward(phi, 1, 0, 0));
+            MB_TRY(backward(phi));
+        }
         count -= now;
     }
     return MB_OK;
@@ -327,18 +313,18 @@ double mb_phi_multiply_adds(const mb_phi *phi) {
 
 /* ------------------------------------------------------------------- gradient -- */
 
-static mb_status block_gradients(mb_phi *phi, int size, size_t count, mb_gradient *sums) {
+static mb_status block_gradients(mb_phi *phi, mb_gradient *sums) {
     const mb_model *model = phi->model;
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
         const mb_tier *tier = &model->tiers[block->column];
         const mb_rows *rows = &model->rows[block->row];
-        const float *x = phi->x + 2 * count * tier->offset, *y = phi->y + 2 * count * rows->offset;
+        const float *x = phi->x + 2 * tier->offset, *y = phi->y + 2 * rows->offset;
         if (block->kind == MB_CONVOLUTION) {
-            MB_TRY(mb_conv_gradient(phi->stack[size][b], x, y, phi->block_gradient));
+            MB_TRY(mb_conv_gradient(phi->stack[b], x, y, phi->block_gradient));
         } else {
-            MB_TRY(mb_gemm(true, false, rows->size, tier->size, 2 * count, 1, y, rows->size, x,
-                           tier->size, 0, phi->block_gradient, tier->size));
+            MB_TRY(mb_gemm(true, false, rows->size, tier->size, 2, 1, y, rows->size, x, tier->size,
+                           0, phi->block_gradient, tier->size));
         }
         double *out = sums->effective + block->weights;
         for (size_t i = 0; i < block->count; ++i) out[i] -= phi->block_gradient[i];
@@ -347,24 +333,21 @@ static mb_status block_gradients(mb_phi *phi, int size, size_t count, mb_gradien
 }
 
 /* By G_v: the outer products of the scaled w and v, by class. */
-static void gram_gradients(mb_phi *phi, size_t count, mb_gradient *sums) {
+static void gram_gradients(mb_phi *phi, mb_gradient *sums) {
     static const uint32_t only_class = 0;
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
         size_t grams = tier->classes * tier->gram_size;
         memset(phi->gram_gradient, 0, grams * sizeof(float));
-        const float *v = phi->x + 2 * count * tier->offset, *w = v + count * tier->size;
-        for (size_t n = 0; n < count; ++n, v += tier->size, w += tier->size) {
-            if (tier->k > 0) {
-                phi->kernels->gram_gradient(phi->gram_gradient, w, v, tier->cell_class, tier->cells,
-                                            tier->groups, tier->k);
-                continue;
-            }
-            for (uint32_t g = 0; g < tier->groups; ++g) {
-                const mb_group *group = &tier->group[g];
-                phi->kernels->gram_gradient(phi->gram_gradient + group->gram, w + group->channel,
-                                            v + group->channel, &only_class, 1, 1, group->k);
-            }
+        const float *v = phi->x + 2 * tier->offset, *w = v + tier->size;
+        if (tier->k > 0) {
+            phi->kernels->gram_gradient(phi->gram_gradient, w, v, tier->cell_class, tier->cells,
+                                        tier->groups, tier->k);
+        }
+        for (uint32_t g = 0; g < tier->groups && tier->k == 0; ++g) {
+            const mb_group *group = &tier->group[g];
+            phi->kernels->gram_gradient(phi->gram_gradient + group->gram, w + group->channel,
+                                        v + group->channel, &only_class, 1, 1, group->k);
         }
         for (size_t i = 0; i < grams; ++i) sums->gram[t][i] += phi->gram_gradient[i];
     }
@@ -396,17 +379,25 @@ static void scale_gradients(const mb_phi *phi, const float *w, const float *v, c
     }
 }
 
+/* By A and by G_v. */
+static mb_status gradient_one(mb_phi *phi, const float *w, const float *v, mb_gradient *sums) {
+    gather(phi, 2, 0, v);
+    gather(phi, 2, 1, w);
+    MB_TRY(forward(phi, 2, 0, 1)); /* A x to the second, A u to the first */
+    MB_TRY(forward(phi, 2, 1, 0));
+    MB_TRY(block_gradients(phi, sums));
+    gram_gradients(phi, sums);
+    return MB_OK;
+}
+
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
                           const float *const *phi_w, const float *const *phi_v, mb_gradient *sums) {
     while (count > 0) {
-        size_t now = count >= phi->lanes ? phi->lanes : 1;
-        int size = now > 1 ? MANY : ONE;
-        gather(phi, 2 * now, 0, now, v);
-        gather(phi, 2 * now, now, now, w);
-        MB_TRY(forward(phi, size, 2 * now, now, 0, now)); /* A x into the second half */
-        MB_TRY(forward(phi, size, 2 * now, now, now, 0)); /* A u into the first       */
-        MB_TRY(block_gradients(phi, size, now, sums));
-        gram_gradients(phi, now, sums);
+        size_t now = next_group(phi, count);
+        if (now > 1)
+            MB_TRY(mb_phi_abreast_gradient(phi->abreast, now, w, v, sums));
+        else
+            MB_TRY(gradient_one(phi, *w, *v, sums));
         for (size_t n = 0; n < now; ++n) {
             scale_gradients(phi, w[n], v[n], phi_w[n], phi_v[n], sums);
         }

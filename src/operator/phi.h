@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Phi applied to samples, and its gradient. A mb_phi belongs to one worker thread: it has
- * the convolutions at two batch sizes (one sample, and `lanes` samples), and room for the
- * tensors between them. It is created and used inside mb_pool_run.
+ * Phi applied to samples, and its gradient. A mb_phi belongs to one worker thread: it has the
+ * products of A for one sample, by oneDNN, and for a group of samples abreast (abreast.h), and
+ * room for the tensors between them. It is created and used inside mb_pool_run.
  */
 #ifndef MB_OPERATOR_PHI_H
 #define MB_OPERATOR_PHI_H
@@ -22,8 +22,9 @@ typedef struct mb_gradient {
     mb_arena arena;
 } mb_gradient;
 
+/* abreast: groups of samples, where the kernels can, and not only one after another. */
 mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
-                        size_t lanes, bool gradient);
+                        bool abreast, bool gradient);
 void mb_phi_destroy(mb_phi *phi);
 
 /* Takes over the model's present weights; does nothing if they have not changed. */

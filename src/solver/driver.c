@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "solver/solver.h"
 
-/* Floats of one tensor that a worker's samples should fill: a share of a core's own cache. */
-#define LANE_FLOATS 131072
+/* Most floats of one tensor of all samples in hand; of larger ones a worker has one in hand. */
+#define LANE_FLOATS 4194304
 
 double mb_clock(void) {
     struct timespec now;
@@ -69,7 +69,8 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
     if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
-    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes, true);
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes > 1,
+                         true);
 }
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
@@ -88,9 +89,8 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
     MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);
-    solver->lanes = LANE_FLOATS / model->size;
-    if (solver->lanes < 1) solver->lanes = 1;
-    if (solver->lanes > MB_LANES_MAX) solver->lanes = MB_LANES_MAX;
+    solver->lanes = solver->kernels->abreast ? solver->kernels->abreast->lanes : 1;
+    if (model->size > LANE_FLOATS / solver->lanes) solver->lanes = 1;
     solver->run_count = count_runs(model, NULL);
     MB_TRY(mb_alloc(&solver->runs, solver->run_count, sizeof *solver->runs));
     count_runs(model, solver->runs);

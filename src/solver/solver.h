@@ -25,7 +25,7 @@
 #include "operator/spectrum.h"
 
 #define MB_WINDOW_MAX 10
-#define MB_LANES_MAX 32 /* samples a worker has in hand at once */
+#define MB_LANES_MAX 16 /* samples a worker has in hand at once */
 
 /* Variables of one cardinality that follow each other in a sample. */
 typedef struct mb_run {

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Convolutions of samples abreast. Along each axis a table tells which place of the input a tap
+ * sees from a place of the output, or that it sees none: this is all that A and A', strides and
+ * borders differ in. A tap beyond the border costs nothing.
+ *
+ * Where the kernel is 3 x 3 and the stride 1, Winograd's F(2x2, 3x3) needs 16 products for the 36
+ * of 2 x 2 outputs: with g the kernel, d the 4 x 4 inputs and the transforms G, B, T,
+ *     outputs = T' [ (G g G') * (B' d B) ] T,      * by entries, summed over the channels.
+ * Its numbers are small (0, 1, -1, 1/2), so the result is as exact as the direct sum's, up to a
+ * small factor; tests/test_operator.c holds it to the same bounds.
+ */
+#include "operator/abreast.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#define NOWHERE UINT32_MAX
+#define TILE 16 /* numbers of a transformed tile */
+/* Floats that the transformed tiles in hand may fill: a part of a core's own cache. */
+#define TILES_FLOATS 98304
+/* What transforming costs for one channel of a tile, in multiply-adds. */
+#define TRANSFORM_PRICE 32
+/* Pairs of places whose outer products are summed up in one go. */
+#define PAIRS 64
+#define TAPS_MAX (31 * 31)
+
+/* One direction: A or A'. */
+typedef struct direction {
+    uint32_t height, width, in_height, in_width; /* places of the output and of the input   */
+    uint32_t in, outs, kernel;                   /* channels; taps per side                 */
+    uint32_t step;               /* outputs so far apart are seen by the same taps           */
+    uint32_t *from_y, *from_x;   /* [height][kernel], [width][kernel]: the place of the input */
+    uint32_t before_y, before_x; /* of tiles: output p sees p - before + a                  */
+    uint32_t tiles_y, tiles_x;   /* 0: no tiles                                              */
+    size_t chunk;                /* tiles in hand                                            */
+    size_t block;
+    float *weights;
+} direction;
+
+struct mb_abreast {
+    const mb_abreast_kernels *kernels;
+    mb_conv_shape shape;
+    direction forward, backward;
+    float *zero; /* [channels][lanes]: what is seen beyond the border */
+    mb_arena arena;
+};
+
+/* ------------------------------------------------------------------- creating -- */
+
+static uint32_t row_to_cell(uint32_t row, uint32_t tap, const mb_conv_shape *s, uint32_t before,
+                            uint32_t cells) {
+    int64_t at = (int64_t)s->stride * row - before + tap;
+    return at >= 0 && at < cells ? (uint32_t)at : NOWHERE;
+}
+
+static uint32_t cell_to_row(uint32_t cell, uint32_t tap, const mb_conv_shape *s, uint32_t before,
+                            uint32_t rows) {
+    int64_t at = (int64_t)cell + before - tap;
+    if (at < 0 || at % s->stride != 0 || at / s->stride >= rows) return NOWHERE;
+    return (uint32_t)(at / s->stride);
+}
+
+static void describe(const mb_abreast *b, direction *d, bool transposed) {
+    const mb_conv_shape *s = &b->shape;
+    d->height = transposed ? s->in_height : s->out_height;
+    d->width = transposed ? s->in_width : s->out_width;
+    d->in_height = transposed ? s->out_height : s->in_height;
+    d->in_width = transposed ? s->out_width : s->in_width;
+    d->in = transposed ? s->out_channels : s->in_channels;
+    d->outs = transposed ? s->in_channels : s->out_channels;
+    d->before_y = transposed ? s->kernel - 1 - s->before_y : s->before_y;
+    d->before_x = transposed ? s->kernel - 1 - s->before_x : s->before_x;
+    d->kernel = s->kernel;
+    d->step = transposed ? s->stride : 1;
+    size_t blocks = (d->outs + b->kernels->block - 1) / b->kernels->block;
+    d->block = (d->outs + blocks - 1) / blocks;
+}
+
+/* Taps that see a place, over all outputs of an axis. */
+static size_t taps_met(const uint32_t *from, size_t count) {
+    size_t met = 0;
+    for (size_t i = 0; i < count; ++i) met += from[i] != NOWHERE;
+    return met;
+}
+
+static void choose_tiles(const mb_abreast *b, direction *d) {
+    const mb_conv_shape *s = &b->shape;
+    bool fits = s->kernel == 3 && s->stride == 1 && s->before_y < 3 && s->before_x < 3;
+    if (!fits) return;
+    double tiles = (double)((d->height + 1) / 2) * ((d->width + 1) / 2);
+    double met = (double)taps_met(d->from_y, (size_t)d->height * 3) *
+                 (double)taps_met(d->from_x, (size_t)d->width * 3);
+    double tiled = tiles * ((double)TILE * d->in * d->outs + TRANSFORM_PRICE * (d->in + d->outs));
+    if (tiled >= met * d->in * d->outs) return;
+    d->tiles_y = (d->height + 1) / 2;
+    d->tiles_x = (d->width + 1) / 2;
+    size_t one = TILE * b->kernels->lanes * (d->in + d->outs);
+    d->chunk = TILES_FLOATS * 2 / one & ~(size_t)1; /* in pairs */
+    if (d->chunk < 2) d->chunk = 2;
+}
+
+static void axes(const mb_abreast *b, direction *d, bool transposed) {
+    const mb_conv_shape *s = &b->shape;
+    for (uint32_t t = 0; t < s->kernel; ++t) {
+        for (uint32_t y = 0; y < d->height; ++y) {
+            d->from_y[y * s->kernel + t] = transposed
+                                               ? cell_to_row(y, t, s, s->before_y, d->in_height)
+                                               : row_to_cell(y, t, s, s->before_y, d->in_height);
+        }
+        for (uint32_t x = 0; x < d->width; ++x) {
+            d->from_x[x * s->kernel + t] = transposed
+                                               ? cell_to_row(x, t, s, s->before_x, d->in_width)
+                                               : row_to_cell(x, t, s, s->before_x, d->in_width);
+        }
+    }
+}
+
+static void layout_direction(mb_abreast *b, direction *d) {
+    size_t taps = (size_t)d->kernel * d->kernel, weights;
+    d->from_y = mb_arena_take(&b->arena, (size_t)d->height * d->kernel, sizeof(uint32_t));
+    d->from_x = mb_arena_take(&b->arena, (size_t)d->width * d->kernel, sizeof(uint32_t));
+    if (taps == 9) taps = TILE; /* whether there are tiles is not known yet */
+    if (!mb_mul(taps * d->in, d->outs, &weights)) b->arena.overflow = true;
+    d->weights = mb_arena_take(&b->arena, weights, sizeof(float));
+}
+
+static void layout(mb_abreast *b) {
+    size_t channels = b->forward.in > b->forward.outs ? b->forward.in : b->forward.outs;
+    layout_direction(b, &b->forward);
+    layout_direction(b, &b->backward);
+    b->zero = mb_arena_take(&b->arena, channels, b->kernels->lanes * sizeof(float));
+}
+
+mb_status mb_abreast_create(mb_abreast **out, const mb_abreast_kernels *kernels,
+                            const mb_conv_shape *shape) {
+    *out = NULL;
+    mb_abreast *b;
+    MB_TRY(mb_alloc(&b, 1, sizeof *b));
+    b->kernels = kernels;
+    b->shape = *shape;
+    describe(b, &b->forward, false);
+    describe(b, &b->backward, true);
+    layout(b);
+    mb_status status = mb_arena_commit(&b->arena);
+    if (status != MB_OK) {
+        mb_abreast_destroy(b);
+        return status;
+    }
+    layout(b);
+    axes(b, &b->forward, false);
+    axes(b, &b->backward, true);
+    choose_tiles(b, &b->forward);
+    choose_tiles(b, &b->backward);
+    *out = b;
+    return MB_OK;
+}
+
+void mb_abreast_destroy(mb_abreast *b) {
+    if (b == NULL) return;
+    mb_arena_destroy(&b->arena);
+    mb_free(b);
+}
+
+/* Floats between the numbers of a tile; the odd line keeps them out of one another's way in the
+ * cache.                                                                                    */
+static size_t tile_stride(const mb_abreast *b, const direction *d, uint32_t channels) {
+    return (d->chunk * channels + 1) * b->kernels->lanes;
+}
+
+static size_t direction_room(const mb_abreast *b, const direction *d) {
+    if (d->tiles_y == 0) return 0;
+    return TILE * (tile_stride(b, d, d->in) + tile_stride(b, d, d->outs));
+}
+
+size_t mb_abreast_room(const mb_abreast *b) {
+    size_t forward = direction_room(b, &b->forward), backward = direction_room(b, &b->backward);
+    return forward > backward ? forward : backward;
+}
+
+/* -------------------------------------------------------------------- weights -- */
+
+/* G g G' of one kernel, whose taps are `step` floats apart. */
+static void transform_kernel(const float *g, float *u) {
+    float h[12];
+    for (int j = 0; j < 3; ++j) {
+        float a = g[j], b = g[3 + j], c = g[6 + j];
+        h[j] = a;
+        h[3 + j] = 0.5f * (a + b + c);
+        h[6 + j] = 0.5f * (a - b + c);
+        h[9 + j] = c;
+    }
+    for (int i = 0; i < 4; ++i) {
+        float a = h[3 * i], b = h[3 * i + 1], c = h[3 * i + 2];
+        u[4 * i] = a;
+        u[4 * i + 1] = 0.5f * (a + b + c);
+        u[4 * i + 2] = 0.5f * (a - b + c);
+        u[4 * i + 3] = c;
+    }
+}
+
+/* Where the weight of an output's and an input's channel belongs, of the first tap; *step: from
+ * one tap to the next.                                                                      */
+static size_t place(const direction *d, size_t taps, uint32_t o, uint32_t i, size_t *step) {
+    size_t first = o / d->block * d->block;
+    size_t width = d->outs - first < d->block ? d->outs - first : d->block;
+    *step = d->in * width;
+    return first * d->in * taps + (size_t)i * width + (o - first);
+}
+
+static void pack(const mb_abreast *b, direction *d, bool transposed, const float *weights) {
+    size_t taps = (size_t)d->kernel * d->kernel, step;
+    for (uint32_t o = 0; o < d->outs; ++o) {
+        for (uint32_t i = 0; i < d->in; ++i) {
+            const float *w =
+                weights + ((transposed ? (size_t)i * d->outs + o : (size_t)o * d->in + i) * taps);
+            if (d->tiles_y == 0) {
+                float *to = d->weights + place(d, taps, o, i, &step);
+                for (size_t t = 0; t < taps; ++t) to[t * step] = w[t];
+                continue;
+            }
+            float turned[9], u[TILE]; /* each of the 16 is a product of its own */
+            for (size_t t = 0; t < 9; ++t) turned[t] = w[transposed ? 8 - t : t];
+            transform_kernel(turned, u);
+            float *to = d->weights + place(d, 1, o, i, &step);
+            for (size_t t = 0; t < TILE; ++t) to[t * d->in * d->outs] = u[t];
+        }
+    }
+    (void)b;
+}
+
+void mb_abreast_set_weights(mb_abreast *b, const float *weights) {
+    pack(b, &b->forward, false, weights);
+    pack(b, &b->backward, true, weights);
+}
+
+/* -------------------------------------------------------------------- running -- */
+
+/* The taps of outputs (y, x[0]) and (y, x[1]) that see a place; x[1] = x[0]: one output. */
+static size_t list_taps(const mb_abreast *b, const direction *d, const float *from, uint32_t y,
+                        const uint32_t x[2], mb_tap *taps) {
+    size_t count = 0, cell = d->in * b->kernels->lanes;
+    for (uint32_t ty = 0; ty < d->kernel; ++ty) {
+        uint32_t in_y = d->from_y[y * d->kernel + ty];
+        if (in_y == NOWHERE) continue;
+        const float *line = from + (size_t)in_y * d->in_width * cell;
+        for (uint32_t tx = 0; tx < d->kernel; ++tx) {
+            uint32_t at = d->from_x[x[0] * d->kernel + tx], also = d->from_x[x[1] * d->kernel + tx];
+            if (at == NOWHERE && also == NOWHERE) continue;
+            taps[count++] = (mb_tap){{at == NOWHERE ? b->zero : line + at * cell,
+                                      also == NOWHERE ? b->zero : line + also * cell},
+                                     (size_t)ty * d->kernel + tx};
+        }
+    }
+    return count;
+}
+
+static void run_direct(const mb_abreast *b, const direction *d, const float *from, float *to,
+                       bool adds) {
+    mb_product product = {d->weights, d->in, d->outs, (size_t)d->kernel * d->kernel,
+                          d->block,   adds};
+    mb_tap taps[TAPS_MAX];
+    size_t place_size = d->outs * b->kernels->lanes;
+    for (uint32_t y = 0; y < d->height; ++y) {
+        float *line = to + (size_t)y * d->width * place_size;
+        for (uint32_t phase = 0; phase < d->step; ++phase) {
+            for (uint32_t x = phase; x < d->width; x += 2 * d->step) {
+                bool two = x + d->step < d->width;
+                uint32_t both[2] = {x, two ? x + d->step : x};
+                float *out[2] = {line + x * place_size, two ? line + both[1] * place_size : NULL};
+                size_t count = list_taps(b, d, from, y, both, taps);
+                b->kernels->product(&product, out, taps, count);
+            }
+        }
+    }
+}
+
+/* The transforms of tile (ty, tx). */
+static void tile_in(const mb_abreast *b, const direction *d, const float *from, uint32_t ty,
+                    uint32_t tx, float *to) {
+    const float *x[TILE];
+    size_t cell = d->in * b->kernels->lanes;
+    for (uint32_t i = 0; i < TILE; ++i) {
+        uint32_t y = 2 * ty + i / 4 - d->before_y, at = 2 * tx + i % 4 - d->before_x;
+        bool inside = y < d->in_height && at < d->in_width; /* negative ones are huge */
+        x[i] = inside ? from + ((size_t)y * d->in_width + at) * cell : b->zero;
+    }
+    b->kernels->tile_in(to, tile_stride(b, d, d->in), x, d->in);
+}
+
+static void tile_out(const mb_abreast *b, const direction *d, const float *from, uint32_t ty,
+                     uint32_t tx, float *to, bool adds) {
+    float *out[4];
+    for (uint32_t i = 0; i < 4; ++i) {
+        uint32_t y = 2 * ty + i / 2, x = 2 * tx + i % 2;
+        bool inside = y < d->height && x < d->width;
+        out[i] = inside ? to + ((size_t)y * d->width + x) * d->outs * b->kernels->lanes : NULL;
+    }
+    b->kernels->tile_out(out, from, tile_stride(b, d, d->outs), d->outs, adds);
+}
+
+static void run_tiles(const mb_abreast *b, const direction *d, const float *from, float *to,
+                      bool adds, float *room) {
+    size_t lanes = b->kernels->lanes, in = d->in * lanes, outs = d->outs * lanes;
+    size_t in_stride = tile_stride(b, d, d->in), out_stride = tile_stride(b, d, d->outs);
+    float *input = room, *output = room + TILE * in_stride;
+    uint32_t tiles = d->tiles_y * d->tiles_x;
+    for (uint32_t first = 0; first < tiles; first += (uint32_t)d->chunk) {
+        uint32_t now = tiles - first < d->chunk ? tiles - first : (uint32_t)d->chunk;
+        for (uint32_t t = 0; t < now; ++t) {
+            tile_in(b, d, from, (first + t) / d->tiles_x, (first + t) % d->tiles_x, input + t * in);
+        }
+        for (size_t f = 0; f < TILE; ++f) {
+            mb_product product = {
+                d->weights + f * d->in * d->outs, d->in, d->outs, 1, d->block, false};
+            for (uint32_t t = 0; t < now; t += 2) {
+                float *m = output + f * out_stride + t * outs;
+                const float *v = input + f * in_stride + t * in;
+                float *out[2] = {m, t + 1 < now ? m + outs : NULL};
+                mb_tap tap = {{v, v + in}, 0};
+                b->kernels->product(&product, out, &tap, 1);
+            }
+        }
+        for (uint32_t t = 0; t < now; ++t) {
+            tile_out(b, d, output + t * outs, (first + t) / d->tiles_x, (first + t) % d->tiles_x,
+                     to, adds);
+        }
+    }
+}
+
+static void run(const mb_abreast *b, const direction *d, const float *from, float *to, bool adds,
+                float *room) {
+    if (d->tiles_y > 0)
+        run_tiles(b, d, from, to, adds, room);
+    else
+        run_direct(b, d, from, to, adds);
+}
+
+void mb_abreast_forward(const mb_abreast *b, const float *tier, float *rows, bool adds,
+                        float *room) {
+    run(b, &b->forward, tier, rows, adds, room);
+}
+
+void mb_abreast_backward(const mb_abreast *b, const float *rows, float *tier, bool adds,
+                         float *room) {
+    run(b, &b->backward, rows, tier, adds, room);
+}
+
+/* ------------------------------------------------------------------- gradient -- */
+
+/* All pairs of a row and the cell that the tap sees from it; both products at once. */
+static void tap_gradient(const mb_abreast *b, uint32_t ty, uint32_t tx, const float *const tier[2],
+                         const float *const rows[2], float *gradient) {
+    const direction *d = &b->forward;
+    size_t taps = (size_t)d->kernel * d->kernel, lanes = b->kernels->lanes, count = 0;
+    size_t in = d->in * lanes, outs = d->outs * lanes;
+    mb_pair pairs[PAIRS];
+    for (uint32_t y = 0; y < d->height; ++y) {
+        for (uint32_t x = 0; x < d->width; ++x) {
+            uint32_t cy = d->from_y[y * d->kernel + ty], cx = d->from_x[x * d->kernel + tx];
+            if (cy == NOWHERE || cx == NOWHERE) continue;
+            size_t row = ((size_t)y * d->width + x) * outs;
+            size_t cell = ((size_t)cy * d->in_width + cx) * in;
+            for (int i = 0; i < 2; ++i) pairs[count++] = (mb_pair){rows[i] + row, tier[i] + cell};
+            if (count < PAIRS) continue;
+            b->kernels->outer(gradient, d->in * taps, taps, pairs, count, d->outs, d->in);
+            count = 0;
+        }
+    }
+    if (count > 0) b->kernels->outer(gradient, d->in * taps, taps, pairs, count, d->outs, d->in);
+}
+
+void mb_abreast_gradient(const mb_abreast *b, const float *const tier[2],
+                         const float *const rows[2], float *gradient) {
+    for (uint32_t ty = 0; ty < b->shape.kernel; ++ty) {
+        for (uint32_t tx = 0; tx < b->shape.kernel; ++tx) {
+            tap_gradient(b, ty, tx, tier, rows, gradient + ty * b->shape.kernel + tx);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same three steps as in phi.c (scale, convolve, finish) and the same gradient, on tensors
+ * [place][channel][lanes]. Lanes without a sample hold zeros, and what comes out of them is
+ * written to a place that nobody reads.
+ */
+#include "operator/phi_abreast.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "operator/abreast.h"
+
+#define LANES_MAX 16
+/* Cells whose outer products are summed up in one go. */
+#define PAIRS 64
+
+/* Cells in the order of their classes. */
+typedef struct classes {
+    uint32_t *cell;  /* [cells]       */
+    uint32_t *first; /* [classes + 1] */
+} classes;
+
+struct mb_phi_abreast {
+    const mb_model *model;
+    const mb_abreast_kernels *kernels;
+    mb_abreast **block;  /* [block_count]                                       */
+    classes *classes;    /* [tier_count]                                        */
+    bool *row_started;   /* [block_count]: an earlier block wrote to these rows */
+    bool *tier_started;  /* [block_count]: a later block wrote to this tier     */
+    float *x, *u;        /* [size][lanes]: S v and S w                          */
+    float *z;            /* [size][lanes]                                       */
+    float *y[2];         /* [row_size][lanes]: A x and A u                      */
+    float *zero, *waste; /* [size]: for lanes without a sample                  */
+    float *gradient;     /* [largest block]                                     */
+    float *gram;         /* [largest tier: classes * gram_size]                 */
+    float *room;
+    mb_arena arena;
+};
+
+/* ------------------------------------------------------------------- creating -- */
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* A dense block is one place with many channels. */
+static mb_conv_shape shape_of(const mb_model *model, const mb_block *block) {
+    const mb_tier *tier = &model->tiers[block->column];
+    const mb_rows *rows = &model->rows[block->row];
+    if (block->kind != MB_CONVOLUTION) {
+        return (mb_conv_shape){.in_height = 1,
+                               .in_width = 1,
+                               .in_channels = (uint32_t)tier->size,
+                               .out_height = 1,
+                               .out_width = 1,
+                               .out_channels = (uint32_t)rows->size,
+                               .kernel = 1,
+                               .stride = 1};
+    }
+    return (mb_conv_shape){.in_height = tier->height,
+                           .in_width = tier->width,
+                           .in_channels = tier->channels,
+                           .out_height = rows->height,
+                           .out_width = rows->width,
+                           .out_channels = rows->channels,
+                           .kernel = block->kernel,
+                           .stride = block->stride,
+                           .before_y = block->before_y,
+                           .before_x = block->before_x};
+}
+
+static void layout(mb_phi_abreast *phi, size_t room, bool gradient) {
+    const mb_model *model = phi->model;
+    size_t lanes = phi->kernels->lanes * sizeof(float), block = 0, gram = 0;
+    phi->classes = mb_arena_take(&phi->arena, model->tier_count, sizeof *phi->classes);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        uint32_t *cell = mb_arena_take(&phi->arena, tier->cells, sizeof(uint32_t));
+        uint32_t *first = mb_arena_take(&phi->arena, tier->classes + 1, sizeof(uint32_t));
+        if (phi->classes) phi->classes[t] = (classes){cell, first};
+        gram = larger(gram, tier->classes * tier->gram_size);
+    }
+    for (size_t b = 0; b < model->block_count; ++b) block = larger(block, model->blocks[b].count);
+    phi->row_started = mb_arena_take(&phi->arena, model->block_count, sizeof(bool));
+    phi->tier_started = mb_arena_take(&phi->arena, model->block_count, sizeof(bool));
+    phi->x = mb_arena_take(&phi->arena, model->size, lanes);
+    phi->z = mb_arena_take(&phi->arena, model->size, lanes);
+    phi->y[0] = mb_arena_take(&phi->arena, model->row_size, lanes);
+    phi->zero = mb_arena_take(&phi->arena, model->size, sizeof(float));
+    phi->waste = mb_arena_take(&phi->arena, model->size, sizeof(float));
+    phi->room = mb_arena_take(&phi->arena, room, sizeof(float));
+    if (!gradient) return;
+    phi->u = mb_arena_take(&phi->arena, model->size, lanes);
+    phi->y[1] = mb_arena_take(&phi->arena, model->row_size, lanes);
+    phi->gradient = mb_arena_take(&phi->arena, block, sizeof(float));
+    phi->gram = mb_arena_take(&phi->arena, gram, sizeof(float));
+}
+
+static void sort_cells(const mb_tier *tier, const classes *c) {
+    for (size_t i = 0; i < tier->cells; ++i) ++c->first[tier->cell_class[i] + 1];
+    for (size_t i = 0; i < tier->classes; ++i) c->first[i + 1] += c->first[i];
+    for (size_t i = 0; i < tier->cells; ++i) c->cell[c->first[tier->cell_class[i]]++] = (uint32_t)i;
+    for (size_t i = tier->classes; i > 0; --i) c->first[i] = c->first[i - 1];
+    c->first[0] = 0;
+}
+
+static void note_order(mb_phi_abreast *phi) {
+    const mb_model *model = phi->model;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        for (size_t other = 0; other < model->block_count; ++other) {
+            const mb_block *a = &model->blocks[b], *o = &model->blocks[other];
+            if (other < b && a->row == o->row) phi->row_started[b] = true;
+            if (other > b && a->column == o->column) phi->tier_started[b] = true;
+        }
+    }
+}
+
+mb_status mb_phi_abreast_create(mb_phi_abreast **out, const mb_model *model,
+                                const mb_abreast_kernels *kernels, bool gradient) {
+    *out = NULL;
+    mb_phi_abreast *phi;
+    mb_status status;
+    size_t room = 0;
+    MB_TRY(mb_alloc(&phi, 1, sizeof *phi));
+    phi->model = model;
+    phi->kernels = kernels;
+    MB_GOTO(fail, status, mb_alloc(&phi->block, model->block_count, sizeof *phi->block));
+    for (size_t b = 0; b < model->block_count; ++b) {
+        mb_conv_shape shape = shape_of(model, &model->blocks[b]);
+        MB_GOTO(fail, status, mb_abreast_create(&phi->block[b], kernels, &shape));
+        room = larger(room, mb_abreast_room(phi->block[b]));
+    }
+    layout(phi, room, gradient);
+    MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
+    layout(phi, room, gradient);
+    for (size_t t = 0; t < model->tier_count; ++t) sort_cells(&model->tiers[t], &phi->classes[t]);
+    note_order(phi);
+    *out = phi;
+    return MB_OK;
+fail:
+    mb_phi_abreast_destroy(phi);
+    return status;
+}
+
+void mb_phi_abreast_destroy(mb_phi_abreast *phi) {
+    if (phi == NULL) return;
+    for (size_t b = 0; phi->block && b < phi->model->block_count; ++b) {
+        mb_abreast_destroy(phi->block[b]);
+    }
+    mb_free(phi->block);
+    mb_arena_destroy(&phi->arena);
+    mb_free(phi);
+}
+
+void mb_phi_abreast_refresh(mb_phi_abreast *phi) {
+    const mb_model *model = phi->model;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        mb_abreast_set_weights(phi->block[b], model->effective + model->blocks[b].weights);
+    }
+}
+
+/* ---------------------------------------------------------------------- apply -- */
+
+/* x = S v */
+static void spread(const mb_phi_abreast *phi, size_t count, const float *const *v, float *x) {
+    size_t lanes = phi->kernels->lanes;
+    for (size_t t = 0; t < phi->model->tier_count; ++t) {
+        const mb_tier *tier = &phi->model->tiers[t];
+        const float *from[LANES_MAX];
+        for (size_t l = 0; l < lanes; ++l) from[l] = (l < count ? v[l] : phi->zero) + tier->offset;
+        phi->kernels->spread(x + tier->offset * lanes, tier->scale, from, tier->size);
+    }
+}
+
+/* y = A x */
+static void forward(const mb_phi_abreast *phi, const float *x, float *y) {
+    const mb_model *model = phi->model;
+    size_t lanes = phi->kernels->lanes;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        mb_abreast_forward(phi->block[b], x + model->tiers[block->column].offset * lanes,
+                           y + model->rows[block->row].offset * lanes, phi->row_started[b],
+                           phi->room);
+    }
+}
+
+/* z = A'y; the last block first */
+static void backward(const mb_phi_abreast *phi, const float *y, float *z) {
+    const mb_model *model = phi->model;
+    size_t lanes = phi->kernels->lanes;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        if (tier->leaves) continue;
+        memset(z + tier->offset * lanes, 0, tier->size * lanes * sizeof(float));
+    }
+    for (size_t b = model->block_count; b-- > 0;) {
+        const mb_block *block = &model->blocks[b];
+        mb_abreast_backward(phi->block[b], y + model->rows[block->row].offset * lanes,
+                            z + model->tiers[block->column].offset * lanes, phi->tier_started[b],
+                            phi->room);
+    }
+}
+
+/* z = s (G x - z) + b, cell by cell, and from the lanes to the samples. */
+static void finish(const mb_phi_abreast *phi, const mb_tier *tier, const float *bias,
+                   float *const *out) {
+    size_t lanes = phi->kernels->lanes;
+    for (size_t cell = 0; cell < tier->cells; ++cell) {
+        size_t first = cell * tier->channels, at = tier->offset + first;
+        float *z = phi->z + at * lanes, *to[LANES_MAX];
+        const float *x = phi->x + at * lanes;
+        /* of equal groups the columns lie side by side, else group by group */
+        const float *class = tier->gram + tier->cell_class[cell] * tier->gram_size;
+        for (uint32_t g = 0; g < tier->groups; ++g) {
+            const mb_group *group = &tier->group[g];
+            size_t c = group->channel;
+            phi->kernels->gram(z + c * lanes, x + c * lanes, tier->scale + first + c,
+                               bias ? bias + first + c : NULL,
+                               class + (tier->k > 0 ? c : group->gram),
+                               tier->k > 0 ? tier->channels : group->k, group->k);
+        }
+        for (size_t l = 0; l < lanes; ++l) to[l] = out[l] + at;
+        phi->kernels->collect(to, z, tier->channels);
+    }
+}
+
+void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
+                          float *const *out, bool bias) {
+    const mb_model *model = phi->model;
+    float *to[LANES_MAX];
+    for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
+    spread(phi, count, v, phi->x);
+    forward(phi, phi->x, phi->y[0]);
+    backward(phi, phi->y[0], phi->z);
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        finish(phi, tier, bias ? model->parameters + tier->bias : NULL, to);
+    }
+}
+
+/* ------------------------------------------------------------------- gradient -- */
+
+static mb_status block_gradients(mb_phi_abreast *phi, mb_gradient *sums) {
+    const mb_model *model = phi->model;
+    size_t lanes = phi->kernels->lanes;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        const mb_tier *tier = &model->tiers[block->column];
+        const mb_rows *rows = &model->rows[block->row];
+        const float *x[2] = {phi->x + tier->offset * lanes, phi->u + tier->offset * lanes};
+        const float *y[2] = {phi->y[1] + rows->offset * lanes, phi->y[0] + rows->offset * lanes};
+        if (block->kind == MB_CONVOLUTION) {
+            memset(phi->gradient, 0, block->count * sizeof(float));
+            mb_abreast_gradient(phi->block[b], x, y, phi->gradient);
+        } else {
+            for (int i = 0; i < 2; ++i) {
+                MB_TRY(mb_gemm(false, true, rows->size, tier->size, lanes, 1, y[i], lanes, x[i],
+                               lanes, i, phi->gradient, tier->size));
+            }
+        }
+        double *out = sums->effective + block->weights;
+        for (size_t i = 0; i < block->count; ++i) out[i] -= phi->gradient[i];
+    }
+    return MB_OK;
+}
+
+/* By G_v: the outer products of the scaled w and v, class by class. */
+static void class_gradients(mb_phi_abreast *phi, const mb_tier *tier, const classes *sorted,
+                            size_t class) {
+    size_t lanes = phi->kernels->lanes;
+    float *to = phi->gram + class * tier->gram_size;
+    for (uint32_t g = 0; g < tier->groups; ++g) {
+        const mb_group *group = &tier->group[g];
+        for (size_t i = sorted->first[class]; i < sorted->first[class + 1];) {
+            mb_pair pairs[PAIRS];
+            size_t count = 0;
+            for (; count < PAIRS && i < sorted->first[class + 1]; ++i, ++count) {
+                size_t at = tier->offset + sorted->cell[i] * (size_t)tier->channels;
+                at = (at + group->channel) * lanes;
+                pairs[count] = (mb_pair){phi->u + at, phi->x + at};
+            }
+            phi->kernels->outer(to + group->gram, group->k, 1, pairs, count, group->k, group->k);
+        }
+    }
+}
+
+mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float *const *w,
+                                  const float *const *v, mb_gradient *sums) {
+    const mb_model *model = phi->model;
+    spread(phi, count, v, phi->x);
+    spread(phi, count, w, phi->u);
+    forward(phi, phi->x, phi->y[0]);
+    forward(phi, phi->u, phi->y[1]);
+    MB_TRY(block_gradients(phi, sums));
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        size_t grams = tier->classes * tier->gram_size;
+        memset(phi->gram, 0, grams * sizeof(float));
+        for (size_t c = 0; c < tier->classes; ++c) {
+            class_gradients(phi, tier, &phi->classes[t], c);
+        }
+        for (size_t i = 0; i < grams; ++i) sums->gram[t][i] += phi->gram[i];
+    }
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------ measuring -- */
+
+void mb_phi_abreast_clear(mb_phi_abreast *phi) {
+    size_t lanes = phi->kernels->lanes * sizeof(float);
+    memset(phi->x, 0, phi->model->size * lanes);
+    memset(phi->y[0], 0, phi->model->row_size * lanes);
+}
+
+void mb_phi_abreast_convolve(mb_phi_abreast *phi) {
+    forward(phi, phi->x, phi->y[0]);
+    backward(phi, phi->y[0], phi->z);
+}
