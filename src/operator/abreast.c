@@ -257,14 +257,14 @@ static size_t list_taps(const mb_abreast *b, const direction *d, const float *fr
     return count;
 }
 
-static void run_direct(const mb_abreast *b, const direction *d, const float *from, float *to,
-                       bool adds) {
+static void run_direct(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+                       float *to, bool adds) {
     mb_product product = {d->weights, d->in, d->outs, (size_t)d->kernel * d->kernel,
                           d->block,   adds};
     mb_tap taps[TAPS_MAX];
     size_t place_size = d->outs * b->kernels->lanes;
-    for (uint32_t y = 0; y < d->height; ++y) {
-        float *line = to + (size_t)y * d->width * place_size;
+    for (uint32_t y = band.first; y < band.end; ++y) {
+        float *line = to + (size_t)(y - band.first) * d->width * place_size;
         for (uint32_t phase = 0; phase < d->step; ++phase) {
             for (uint32_t x = phase; x < d->width; x += 2 * d->step) {
                 bool two = x + d->step < d->width;
@@ -290,25 +290,25 @@ static void tile_in(const mb_abreast *b, const direction *d, const float *from, 
     b->kernels->tile_in(to, tile_stride(b, d, d->in), x, d->in);
 }
 
-static void tile_out(const mb_abreast *b, const direction *d, const float *from, uint32_t ty,
-                     uint32_t tx, float *to, bool adds) {
+static void tile_out(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+                     uint32_t ty, uint32_t tx, float *to, bool adds) {
     float *out[4];
     for (uint32_t i = 0; i < 4; ++i) {
         uint32_t y = 2 * ty + i / 2, x = 2 * tx + i % 2;
-        bool inside = y < d->height && x < d->width;
-        out[i] = inside ? to + ((size_t)y * d->width + x) * d->outs * b->kernels->lanes : NULL;
+        size_t at = (size_t)(y - band.first) * d->width + x;
+        out[i] = y < band.end && x < d->width ? to + at * d->outs * b->kernels->lanes : NULL;
     }
     b->kernels->tile_out(out, from, tile_stride(b, d, d->outs), d->outs, adds);
 }
 
-static void run_tiles(const mb_abreast *b, const direction *d, const float *from, float *to,
-                      bool adds, float *room) {
+static void run_tiles(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+                      float *to, bool adds, float *room) {
     size_t lanes = b->kernels->lanes, in = d->in * lanes, outs = d->outs * lanes;
     size_t in_stride = tile_stride(b, d, d->in), out_stride = tile_stride(b, d, d->outs);
     float *input = room, *output = room + TILE * in_stride;
-    uint32_t tiles = d->tiles_y * d->tiles_x;
-    for (uint32_t first = 0; first < tiles; first += (uint32_t)d->chunk) {
-        uint32_t now = tiles - first < d->chunk ? tiles - first : (uint32_t)d->chunk;
+    uint32_t end = (band.end + 1) / 2 * d->tiles_x, chunk = (uint32_t)d->chunk;
+    for (uint32_t first = band.first / 2 * d->tiles_x; first < end; first += chunk) {
+        uint32_t now = end - first < chunk ? end - first : chunk;
         for (uint32_t t = 0; t < now; ++t) {
             tile_in(b, d, from, (first + t) / d->tiles_x, (first + t) % d->tiles_x, input + t * in);
         }
@@ -324,28 +324,28 @@ static void run_tiles(const mb_abreast *b, const direction *d, const float *from
             }
         }
         for (uint32_t t = 0; t < now; ++t) {
-            tile_out(b, d, output + t * outs, (first + t) / d->tiles_x, (first + t) % d->tiles_x,
-                     to, adds);
+            tile_out(b, d, band, output + t * outs, (first + t) / d->tiles_x,
+                     (first + t) % d->tiles_x, to, adds);
         }
     }
 }
 
-static void run(const mb_abreast *b, const direction *d, const float *from, float *to, bool adds,
-                float *room) {
+static void run(const mb_abreast *b, const direction *d, mb_band band, const float *from, float *to,
+                bool adds, float *room) {
     if (d->tiles_y > 0)
-        run_tiles(b, d, from, to, adds, room);
+        run_tiles(b, d, band, from, to, adds, room);
     else
-        run_direct(b, d, from, to, adds);
+        run_direct(b, d, band, from, to, adds);
 }
 
-void mb_abreast_forward(const mb_abreast *b, const float *tier, float *rows, bool adds,
-                        float *room) {
-    run(b, &b->forward, tier, rows, adds, room);
+void mb_abreast_forward(const mb_abreast *b, mb_band band, const float *tier, float *rows,
+                        bool adds, float *room) {
+    run(b, &b->forward, band, tier, rows, adds, room);
 }
 
-void mb_abreast_backward(const mb_abreast *b, const float *rows, float *tier, bool adds,
-                         float *room) {
-    run(b, &b->backward, rows, tier, adds, room);
+void mb_abreast_backward(const mb_abreast *b, mb_band band, const float *rows, float *tier,
+                         bool adds, float *room) {
+    run(b, &b->backward, band, rows, tier, adds, room);
 }
 
 /* ------------------------------------------------------------------- gradient -- */

@@ -23,11 +23,17 @@ size_t mb_abreast_room(const mb_abreast *block);
 /* weights [out channels][in channels][kernel][kernel] */
 void mb_abreast_set_weights(mb_abreast *block, const float *weights);
 
-/* rows = A tier, and tier = A' rows; adds: to what is there */
-void mb_abreast_forward(const mb_abreast *block, const float *tier, float *rows, bool adds,
-                        float *room);
-void mb_abreast_backward(const mb_abreast *block, const float *rows, float *tier, bool adds,
-                         float *room);
+/* Lines first .. end - 1 of the output; `first` is even. */
+typedef struct mb_band {
+    uint32_t first, end;
+} mb_band;
+
+/* A band of rows = A tier, and of tier = A' rows; the output begins with the band. adds: to what
+ * is there                                                                                  */
+void mb_abreast_forward(const mb_abreast *block, mb_band band, const float *tier, float *rows,
+                        bool adds, float *room);
+void mb_abreast_backward(const mb_abreast *block, mb_band band, const float *rows, float *tier,
+                         bool adds, float *room);
 
 /* gradient (weights' layout) += d/dA of rows[0]'A tier[0] + rows[1]'A tier[1] */
 void mb_abreast_gradient(const mb_abreast *block, const float *const tier[2],

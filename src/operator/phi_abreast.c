@@ -3,6 +3,10 @@
  * The same three steps as in phi.c (scale, convolve, finish) and the same gradient, on tensors
  * [place][channel][lanes]. Lanes without a sample hold zeros, and what comes out of them is
  * written to a place that nobody reads.
+ *
+ * The tensors of a whole group do not fit the cache of a core. So a row space or a tier is
+ * computed in bands of a few lines, each by all its blocks, and a band of A'A x goes on to the
+ * last step at once.
  */
 #include "operator/phi_abreast.h"
 
@@ -12,6 +16,8 @@
 #include "operator/abreast.h"
 
 #define LANES_MAX 16
+/* Floats of a band of lines, in all lanes: a part of a core's own cache. */
+#define BAND_FLOATS 32768
 /* Cells whose outer products are summed up in one go. */
 #define PAIRS 64
 
@@ -26,10 +32,8 @@ struct mb_phi_abreast {
     const mb_abreast_kernels *kernels;
     mb_abreast **block;  /* [block_count]                                       */
     classes *classes;    /* [tier_count]                                        */
-    bool *row_started;   /* [block_count]: an earlier block wrote to these rows */
-    bool *tier_started;  /* [block_count]: a later block wrote to this tier     */
     float *x, *u;        /* [size][lanes]: S v and S w                          */
-    float *z;            /* [size][lanes]                                       */
+    float *z;            /* [largest band of a tier][lanes]                     */
     float *y[2];         /* [row_size][lanes]: A x and A u                      */
     float *zero, *waste; /* [size]: for lanes without a sample                  */
     float *gradient;     /* [largest block]                                     */
@@ -70,9 +74,30 @@ static mb_conv_shape shape_of(const mb_model *model, const mb_block *block) {
                            .before_x = block->before_x};
 }
 
+/* Lines of a band, an even number, of lines of so many floats. */
+static uint32_t band_of(const mb_phi_abreast *phi, uint32_t height, size_t line) {
+    size_t lines = BAND_FLOATS / (line * phi->kernels->lanes) & ~(size_t)1;
+    return lines < 2 ? 2 : lines < height ? (uint32_t)lines : height;
+}
+
+/* A dense block writes all of a tier at once. */
+static uint32_t tier_band(const mb_phi_abreast *phi, const mb_tier *tier) {
+    if (tier->dense_columns) return tier->height;
+    return band_of(phi, tier->height, (size_t)tier->width * tier->channels);
+}
+
+static uint32_t rows_band(const mb_phi_abreast *phi, size_t row) {
+    const mb_rows *rows = &phi->model->rows[row];
+    for (size_t b = 0; b < phi->model->block_count; ++b) {
+        const mb_block *block = &phi->model->blocks[b];
+        if (block->row == row && block->kind != MB_CONVOLUTION) return rows->height;
+    }
+    return band_of(phi, rows->height, (size_t)rows->width * rows->channels);
+}
+
 static void layout(mb_phi_abreast *phi, size_t room, bool gradient) {
     const mb_model *model = phi->model;
-    size_t lanes = phi->kernels->lanes * sizeof(float), block = 0, gram = 0;
+    size_t lanes = phi->kernels->lanes * sizeof(float), block = 0, gram = 0, band = 0;
     phi->classes = mb_arena_take(&phi->arena, model->tier_count, sizeof *phi->classes);
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
@@ -80,12 +105,11 @@ static void layout(mb_phi_abreast *phi, size_t room, bool gradient) {
         uint32_t *first = mb_arena_take(&phi->arena, tier->classes + 1, sizeof(uint32_t));
         if (phi->classes) phi->classes[t] = (classes){cell, first};
         gram = larger(gram, tier->classes * tier->gram_size);
+        band = larger(band, tier_band(phi, tier) * (size_t)tier->width * tier->channels);
     }
     for (size_t b = 0; b < model->block_count; ++b) block = larger(block, model->blocks[b].count);
-    phi->row_started = mb_arena_take(&phi->arena, model->block_count, sizeof(bool));
-    phi->tier_started = mb_arena_take(&phi->arena, model->block_count, sizeof(bool));
     phi->x = mb_arena_take(&phi->arena, model->size, lanes);
-    phi->z = mb_arena_take(&phi->arena, model->size, lanes);
+    phi->z = mb_arena_take(&phi->arena, band, lanes);
     phi->y[0] = mb_arena_take(&phi->arena, model->row_size, lanes);
     phi->zero = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->waste = mb_arena_take(&phi->arena, model->size, sizeof(float));
@@ -103,17 +127,6 @@ static void sort_cells(const mb_tier *tier, const classes *c) {
     for (size_t i = 0; i < tier->cells; ++i) c->cell[c->first[tier->cell_class[i]]++] = (uint32_t)i;
     for (size_t i = tier->classes; i > 0; --i) c->first[i] = c->first[i - 1];
     c->first[0] = 0;
-}
-
-static void note_order(mb_phi_abreast *phi) {
-    const mb_model *model = phi->model;
-    for (size_t b = 0; b < model->block_count; ++b) {
-        for (size_t other = 0; other < model->block_count; ++other) {
-            const mb_block *a = &model->blocks[b], *o = &model->blocks[other];
-            if (other < b && a->row == o->row) phi->row_started[b] = true;
-            if (other > b && a->column == o->column) phi->tier_started[b] = true;
-        }
-    }
 }
 
 mb_status mb_phi_abreast_create(mb_phi_abreast **out, const mb_model *model,
@@ -135,7 +148,6 @@ mb_status mb_phi_abreast_create(mb_phi_abreast **out, const mb_model *model,
     MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
     layout(phi, room, gradient);
     for (size_t t = 0; t < model->tier_count; ++t) sort_cells(&model->tiers[t], &phi->classes[t]);
-    note_order(phi);
     *out = phi;
     return MB_OK;
 fail:
@@ -173,42 +185,65 @@ static void spread(const mb_phi_abreast *phi, size_t count, const float *const *
     }
 }
 
+/* What a block sees of a band of a tier or row space: of a dense one, its only line. */
+static mb_band block_band(const mb_block *block, mb_band band) {
+    return block->kind == MB_CONVOLUTION ? band : (mb_band){0, 1};
+}
+
+static mb_band next_band(uint32_t first, uint32_t lines, uint32_t height) {
+    return (mb_band){first, height - first < lines ? height : first + lines};
+}
+
 /* y = A x */
 static void forward(const mb_phi_abreast *phi, const float *x, float *y) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes;
-    for (size_t b = 0; b < model->block_count; ++b) {
-        const mb_block *block = &model->blocks[b];
-        mb_abreast_forward(phi->block[b], x + model->tiers[block->column].offset * lanes,
-                           y + model->rows[block->row].offset * lanes, phi->row_started[b],
-                           phi->room);
+    for (size_t r = 0; r < model->tier_count; ++r) {
+        const mb_rows *rows = &model->rows[r];
+        uint32_t lines = rows_band(phi, r);
+        if (!rows->used) continue;
+        for (uint32_t first = 0; first < rows->height; first += lines) {
+            mb_band band = next_band(first, lines, rows->height);
+            size_t at = rows->offset + (size_t)first * rows->width * rows->channels;
+            bool adds = false;
+            for (size_t b = 0; b < model->block_count; ++b) {
+                const mb_block *block = &model->blocks[b];
+                if (block->row != r) continue;
+                mb_abreast_forward(phi->block[b], block_band(block, band),
+                                   x + model->tiers[block->column].offset * lanes, y + at * lanes,
+                                   adds, phi->room);
+                adds = true;
+            }
+        }
     }
 }
 
-/* z = A'y; the last block first */
-static void backward(const mb_phi_abreast *phi, const float *y, float *z) {
+/* z = A'y, a band of a tier */
+static void backward(const mb_phi_abreast *phi, size_t t, mb_band band, const float *y) {
     const mb_model *model = phi->model;
+    const mb_tier *tier = &model->tiers[t];
     size_t lanes = phi->kernels->lanes;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        const mb_tier *tier = &model->tiers[t];
-        if (tier->leaves) continue;
-        memset(z + tier->offset * lanes, 0, tier->size * lanes * sizeof(float));
+    bool adds = false;
+    if (!tier->leaves) {
+        size_t line = (size_t)tier->width * tier->channels * lanes;
+        memset(phi->z, 0, (band.end - band.first) * line * sizeof(float));
     }
     for (size_t b = model->block_count; b-- > 0;) {
         const mb_block *block = &model->blocks[b];
-        mb_abreast_backward(phi->block[b], y + model->rows[block->row].offset * lanes,
-                            z + model->tiers[block->column].offset * lanes, phi->tier_started[b],
-                            phi->room);
+        if (block->column != t) continue;
+        mb_abreast_backward(phi->block[b], block_band(block, band),
+                            y + model->rows[block->row].offset * lanes, phi->z, adds, phi->room);
+        adds = true;
     }
 }
 
-/* z = s (G x - z) + b, cell by cell, and from the lanes to the samples. */
-static void finish(const mb_phi_abreast *phi, const mb_tier *tier, const float *bias,
+/* z = s (G x - z) + b, cell by cell of a band, and from the lanes to the samples. */
+static void finish(const mb_phi_abreast *phi, const mb_tier *tier, mb_band band, const float *bias,
                    float *const *out) {
-    size_t lanes = phi->kernels->lanes;
-    for (size_t cell = 0; cell < tier->cells; ++cell) {
+    size_t lanes = phi->kernels->lanes, begin = (size_t)band.first * tier->width;
+    for (size_t cell = begin; cell < (size_t)band.end * tier->width; ++cell) {
         size_t first = cell * tier->channels, at = tier->offset + first;
-        float *z = phi->z + at * lanes, *to[LANES_MAX];
+        float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[LANES_MAX];
         const float *x = phi->x + at * lanes;
         /* of equal groups the columns lie side by side, else group by group */
         const float *class = tier->gram + tier->cell_class[cell] * tier->gram_size;
@@ -232,10 +267,14 @@ void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const 
     for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
     spread(phi, count, v, phi->x);
     forward(phi, phi->x, phi->y[0]);
-    backward(phi, phi->y[0], phi->z);
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        finish(phi, tier, bias ? model->parameters + tier->bias : NULL, to);
+        uint32_t lines = tier_band(phi, tier);
+        for (uint32_t first = 0; first < tier->height; first += lines) {
+            mb_band band = next_band(first, lines, tier->height);
+            backward(phi, t, band, phi->y[0]);
+            finish(phi, tier, band, bias ? model->parameters + tier->bias : NULL, to);
+        }
     }
 }
 
@@ -315,5 +354,11 @@ void mb_phi_abreast_clear(mb_phi_abreast *phi) {
 
 void mb_phi_abreast_convolve(mb_phi_abreast *phi) {
     forward(phi, phi->x, phi->y[0]);
-    backward(phi, phi->y[0], phi->z);
+    for (size_t t = 0; t < phi->model->tier_count; ++t) {
+        const mb_tier *tier = &phi->model->tiers[t];
+        uint32_t lines = tier_band(phi, tier);
+        for (uint32_t first = 0; first < tier->height; first += lines) {
+            backward(phi, t, next_band(first, lines, tier->height), phi->y[0]);
+        }
+    }
 }
