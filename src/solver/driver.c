@@ -69,8 +69,7 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
     if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
-    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes > 1,
-                         true);
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes > 1, true);
 }
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
@@ -202,15 +201,10 @@ static mb_status worker_refresh(void *context, size_t index, size_t workers) {
     return mb_lanczos_run(&solver->lanczos, solver->model, solver->worker[0].phi, solver->kernels);
 }
 
-mb_status mb_solver_refresh(mb_solver *solver) {
+/* softmax(b) */
+static void simple_start(mb_solver *solver) {
     const mb_model *model = solver->model;
-    if (!model->accepted) {
-        return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
-    }
-    if (solver->version == model->version) return MB_OK;
-    MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
-    choose_step(solver);
-    for (size_t t = 0; t < model->tier_count; ++t) { /* start at softmax(b) */
+    for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
         memcpy(solver->start_u + tier->offset, model->parameters + tier->bias,
                tier->size * sizeof(float));
@@ -226,6 +220,25 @@ mb_status mb_solver_refresh(mb_solver *solver) {
                              .alpha = 1,
                              .c = 1};
         solver->kernels->prox(&args);
+    }
+}
+
+/* Samples start at the marginals when nothing is observed: they have the mean of what Phi adds to
+ * b, and save one iteration or a few. Where there may be several solutions, and for the
+ * methods that are compared, it is softmax(b); also if the iterations are differentiated.     */
+mb_status mb_solver_refresh(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    const mb_solver_settings *settings = &solver->settings;
+    if (!model->accepted) {
+        return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
+    }
+    if (solver->version == model->version) return MB_OK;
+    MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
+    choose_step(solver);
+    simple_start(solver);
+    if (settings->method == MB_FORWARD_BACKWARD && !settings->unrolled &&
+        solver->spectrum.modulus > 0) {
+        MB_TRY(mb_solve_nothing_observed(solver));
     }
     solver->version = model->version;
     return MB_OK;

@@ -21,7 +21,11 @@ typedef struct solve_call {
     float *q, *logits;
     mb_result *results;
     mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
+    uint64_t max_iterations;
 } solve_call;
+
+/* Iterations at most for where samples start: it need not be exact. */
+#define START_ITERATIONS 50
 
 /* --------------------------------------------------------------------- loading -- */
 
@@ -93,13 +97,14 @@ static double relative_distance(const mb_solver *solver, const mb_slot *slot, co
 }
 
 /* Whether the sample must end now for a reason other than convergence. */
-static bool must_end(const mb_solver *solver, const mb_slot *slot, mb_outcome *outcome) {
-    if (slot->result.iterations >= (uint64_t)solver->settings.max_iterations) {
+static bool must_end(const mb_task *task, const mb_slot *slot, mb_outcome *outcome) {
+    const solve_call *call = task->call;
+    if (slot->result.iterations >= call->max_iterations) {
         *outcome = MB_ITERATION_LIMIT;
         return true;
     }
     *outcome = MB_INTERRUPTED;
-    return mb_solver_stopping(solver);
+    return mb_solver_stopping(task->solver);
 }
 
 /* ------------------------------------------------------------- forward-backward -- */
@@ -195,7 +200,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
         *done = true;
         return MB_OK;
     }
-    if (converged(solver, slot, &sums) || must_end(solver, slot, &outcome)) {
+    if (converged(solver, slot, &sums) || must_end(task, slot, &outcome)) {
         if (outcome != MB_CONVERGED) slot->result.residual = exact_residual(solver, slot);
         finish(task, slot, outcome);
         *done = true;
@@ -274,7 +279,7 @@ static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *s
     mb_peer_update(solver, slot);
     worker->ms_prox += mb_clock() - began;
     slot->result.residual = relative_distance(solver, slot, slot->next);
-    if (peer_converged(solver, slot) || must_end(solver, slot, &outcome)) {
+    if (peer_converged(solver, slot) || must_end(task, slot, &outcome)) {
         finish(task, slot, outcome);
         *done = true;
         return MB_OK;
@@ -329,13 +334,14 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_call_begin(solver));
-    solve_call call = {
-        observed,
-        start,
-        q,
-        logits,
-        results,
-        solver->settings.method == MB_FORWARD_BACKWARD ? advance_forward_backward : advance_peer};
+    bool ours = solver->settings.method == MB_FORWARD_BACKWARD;
+    solve_call call = {.observed = observed,
+                       .start = start,
+                       .q = q,
+                       .logits = logits,
+                       .results = results,
+                       .advance = ours ? advance_forward_backward : advance_peer,
+                       .max_iterations = (uint64_t)solver->settings.max_iterations};
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
@@ -344,5 +350,26 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                     .call = &call};
     MB_TRY(mb_task_run(&task));
     mb_call_end(solver, began, report);
+    return MB_OK;
+}
+
+mb_status mb_solve_nothing_observed(mb_solver *solver) {
+    size_t bytes = solver->model->size * sizeof(float);
+    const mb_slot *slot = &solver->worker[0].slots[0]; /* where the only sample goes */
+    mb_result result;
+    solve_call call = {.q = solver->worker[0].slots[0].w_buffer, /* free here */
+                       .results = &result,
+                       .advance = advance_forward_backward,
+                       .max_iterations = START_ITERATIONS};
+    mb_task task = {.solver = solver,
+                    .load = load,
+                    .advance = advance,
+                    .batch = 1,
+                    .bias = true,
+                    .call = &call};
+    MB_TRY(mb_task_run(&task));
+    if (result.outcome == MB_DIVERGED) return MB_OK;
+    memcpy(solver->start_q, slot->q, bytes);
+    memcpy(solver->start_u, slot->u, bytes);
     return MB_OK;
 }

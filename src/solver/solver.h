@@ -84,7 +84,7 @@ struct mb_solver {
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
-    float *start_q, *start_u; /* softmax(b) and its log  */
+    float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     mb_lanczos lanczos;
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
@@ -138,6 +138,9 @@ mb_status mb_call_begin(mb_solver *solver);
 void mb_call_end(const mb_solver *solver, double began, mb_report *report);
 
 /* -------------------------------------------------------------------- solve -- */
+
+/* Replaces the start of all samples by the marginals when nothing is observed, nearly. */
+mb_status mb_solve_nothing_observed(mb_solver *solver);
 
 /* next, next_u <- the update of q, u by a method other than forward-backward; and then
  * q, u <- next, next_u.                                                                   */
