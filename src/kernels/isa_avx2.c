@@ -74,6 +74,10 @@ V void v_transpose4(vf *a) {
     a[2] = _mm256_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm256_shuffle_ps(h01, h23, 0xee);
 }
+/* The sums of lanes 0 and 4, of 1 and 5, of 2 and 6, of 3 and 7. */
+V void v_fold4(float *p, vf a) {
+    _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
+}
 /* clang-format on */
 
 #define SET avx2

@@ -69,6 +69,11 @@ V void v_transpose4(vf *a) {
     a[2] = _mm512_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm512_shuffle_ps(h01, h23, 0xee);
 }
+/* The sums of lanes 0, 4, 8, ..., of 1, 5, ..., of 2 and of 3. */
+V void v_fold4(float *p, vf a) {
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1)));
+}
 /* clang-format on */
 
 #define SET avx512

@@ -71,6 +71,8 @@ V void v_transpose4(vf *a) {
     a[2] = vreinterpretq_f32_f64(vzip1q_f64(h01, h23));
     a[3] = vreinterpretq_f32_f64(vzip2q_f64(h01, h23));
 }
+/* The sums of lanes that are four apart: there are no others. */
+V void v_fold4(float *p, vf a) { vst1q_f32(p, a); }
 /* clang-format on */
 
 #define SET neon

@@ -350,14 +350,15 @@ void mb_abreast_backward(const mb_abreast *b, mb_band band, const float *rows, f
 
 /* ------------------------------------------------------------------- gradient -- */
 
-/* All pairs of a row and the cell that the tap sees from it; both products at once. */
-static void tap_gradient(const mb_abreast *b, uint32_t ty, uint32_t tx, const float *const tier[2],
-                         const float *const rows[2], float *gradient) {
+/* Lines of rows, all in one go if they are short: the pairs of a row and the cell that the tap
+ * sees from it, of both products.                                                           */
+static void tap_gradient(const mb_abreast *b, mb_band band, uint32_t ty, uint32_t tx,
+                         const float *const tier[2], const float *const rows[2], float *gradient) {
     const direction *d = &b->forward;
     size_t taps = (size_t)d->kernel * d->kernel, lanes = b->kernels->lanes, count = 0;
     size_t in = d->in * lanes, outs = d->outs * lanes;
     mb_pair pairs[PAIRS];
-    for (uint32_t y = 0; y < d->height; ++y) {
+    for (uint32_t y = band.first; y < band.end; ++y) {
         for (uint32_t x = 0; x < d->width; ++x) {
             uint32_t cy = d->from_y[y * d->kernel + ty], cx = d->from_x[x * d->kernel + tx];
             if (cy == NOWHERE || cx == NOWHERE) continue;
@@ -374,9 +375,13 @@ static void tap_gradient(const mb_abreast *b, uint32_t ty, uint32_t tx, const fl
 
 void mb_abreast_gradient(const mb_abreast *b, const float *const tier[2],
                          const float *const rows[2], float *gradient) {
-    for (uint32_t ty = 0; ty < b->shape.kernel; ++ty) {
-        for (uint32_t tx = 0; tx < b->shape.kernel; ++tx) {
-            tap_gradient(b, ty, tx, tier, rows, gradient + ty * b->shape.kernel + tx);
+    uint32_t kernel = b->shape.kernel, height = b->forward.height;
+    uint32_t lines = PAIRS / 2 / b->forward.width; /* what all taps see stays in the cache */
+    if (lines == 0) lines = 1;
+    for (uint32_t first = 0; first < height; first += lines) {
+        mb_band band = {first, height - first < lines ? height : first + lines};
+        for (uint32_t t = 0; t < kernel * kernel; ++t) {
+            tap_gradient(b, band, t / kernel, t % kernel, tier, rows, gradient + t);
         }
     }
 }
