@@ -36,6 +36,8 @@ typedef struct mb_residual_sums {
     double weighted; /* r'Sr: the squared norm in the metric of the marginals               */
     double plain;    /* ||r - mean||^2                                                      */
     double update;   /* ||dq||^2 of the prox step, to first order                           */
+    double second;   /* sum of (q du^2)^2, du the step of log q: what is left out of dq     */
+    double largest;  /* |du|, over all                                                      */
     double norm;     /* ||q||^2                                                             */
 } mb_residual_sums;
 
@@ -96,7 +98,6 @@ typedef struct mb_kernels {
     void (*scale)(float *out, const float *s, const float *v, size_t n); /* out = s v          */
     double (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float a, const float *x, size_t n);           /* y += a x           */
-    void (*xpby)(float *y, const float *x, float b, size_t n);           /* y = x + b y        */
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
      * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,
@@ -112,6 +113,12 @@ typedef struct mb_kernels {
     /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
     double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
                          size_t rows, uint32_t k);
+    /* A step of conjugate gradients: y += step p, rest -= step (p - out) */
+    void (*cg_update)(float *y, float *rest, const float *p, const float *out, float step,
+                      size_t n);
+    /* and its next direction: p = rest + b p, sp = s_rest + b sp */
+    void (*cg_direction)(float *p, float *sp, const float *rest, const float *s_rest, float b,
+                         size_t n);
     /* For a = 0.. : products of dr_a with dr_0 .. dr_a, then with r, weighted */
     void (*anderson_products)(double *products, const float *weight, const float *r,
                               const float *const *dr, size_t window, size_t n);

@@ -127,5 +127,6 @@ const mb_kernels mb_kernels_ref = {
     .gram = gram_plain,
     .residual = residual_plain,
     .covariance = covariance_plain,
+    .misfit = misfit_plain,
     MB_ELEMENTWISE_KERNELS,
 };

@@ -95,15 +95,18 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
     size_t n = solver->model->size;
     float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
-    double curvature = slot->p_norm - k->dot(sp, out, n);  /* p'S (I - Phi S) p */
-    for (size_t i = 0; i < n; ++i) out[i] = p[i] - out[i]; /* (I - Phi S) p   */
-    float step = (float)(slot->rho / curvature);
-    k->axpy(y, step, p, n);
-    k->axpy(rest, -step, out, n);
-    double rho = covariance(solver, slot, sp, rest);
-    k->xpby(p, rest, (float)(rho / slot->rho), n);
-    slot->rho = rho;
-    slot->p_norm = covariance(solver, slot, sp, p);
+    double curvature = slot->p_norm - k->dot(sp, out, n); /* p'S (I - Phi S) p */
+    k->cg_update(y, rest, p, out, (float)(slot->rho / curvature), n);
+    slot->rho_last = slot->rho;
+    slot->rho = covariance(solver, slot, slot->w_buffer, rest);
+}
+
+/* The next direction, and S of it; rest and the last direction are orthogonal in S. */
+static void next_direction(const mb_solver *solver, mb_slot *slot) {
+    double ratio = slot->rho / slot->rho_last;
+    solver->kernels->cg_direction(slot->u, slot->next, slot->r, slot->w_buffer, (float)ratio,
+                                  solver->model->size);
+    slot->p_norm = slot->rho + ratio * ratio * slot->p_norm;
 }
 
 /* One step of the damped fixed point; in = J v, out = Phi J v, v = u. Then
@@ -155,8 +158,7 @@ static void finish(const mb_task *task, mb_slot *slot) {
     const adjoint_call *call = task->call;
     size_t n = solver->model->size;
     float *w = slot->w_buffer, *phi_w = slot->x;
-    memset(w, 0, n * sizeof(float));
-    covariance(solver, slot, w, slot->x);
+    covariance(solver, slot, w, slot->x); /* w is zero elsewhere since `load` */
     bool logits = call->wrt == MB_WRT_LOGITS;
     for (size_t i = 0; i < n; ++i) {
         if (logits) w[i] += slot->d[i];
@@ -215,6 +217,9 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
             step_cg(solver, slot);
         ++slot->adjoint.iterations;
         *done = ended(solver, slot);
+        if (!*done && solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS) {
+            next_direction(solver, slot);
+        }
         break;
     }
     if (slot->phase == NOTHING) *done = true;

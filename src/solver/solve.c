@@ -130,6 +130,18 @@ static double exact_residual(const mb_solver *solver, mb_slot *slot) {
     return relative_distance(solver, slot, slot->next);
 }
 
+/* Entries of log q that move by so much at most let exp(du) - 1 - du be below LEFT_OUT du^2. */
+#define STEP_MAX 4
+#define LEFT_OUT 3.1
+
+/* The relative residual from its first order, if what that leaves out cannot make it larger than
+ * the tolerance; twice, as the shift that makes a row sum to one has a second order too.      */
+static bool surely_below(const mb_residual_sums *sums, double tolerance, double *residual) {
+    double bound = sqrt(sums->update) + 2 * LEFT_OUT * sqrt(sums->second);
+    *residual = sums->norm > 0 ? sqrt(sums->update / sums->norm) : 0;
+    return sums->largest <= STEP_MAX && bound <= tolerance * sqrt(sums->norm);
+}
+
 static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
     double tolerance = solver->settings.tolerance, mu = solver->spectrum.modulus;
     if (solver->settings.stop == MB_STOP_CERTIFICATE) {
@@ -140,6 +152,7 @@ static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_
         return true;
     }
     if (!(sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
+    if (surely_below(sums, tolerance, &slot->result.residual)) return true;
     slot->result.residual = exact_residual(solver, slot);
     return slot->result.residual <= tolerance;
 }

@@ -56,7 +56,7 @@ typedef struct mb_slot {
     int phase;
     const float *d; /* dloss */
     float *w_buffer;
-    double rho, rho_first, p_norm;
+    double rho, rho_last, rho_first, p_norm;
     mb_adjoint_result adjoint;
     /* unrolled */
     float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
