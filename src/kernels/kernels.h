@@ -106,6 +106,9 @@ typedef struct mb_kernels {
     /* m[class][group] += w v' */
     void (*gram_gradient)(float *m, const float *w, const float *v, const uint32_t *cell_class,
                           size_t cells, size_t groups, uint32_t k);
+    /* e += w (phi_v - bias) + v phi_w, total += w: what the gradients by s and b sum up */
+    void (*scale_gradient)(float *e, float *total, const float *w, const float *v,
+                           const float *phi_w, const float *phi_v, const float *bias, size_t n);
     /* r = beta q + alpha g - x, less its q-weighted mean in each row */
     void (*residual)(mb_residual_sums *sums, float *r, const float *x, const float *q,
                      const float *g, const uint32_t *offset, size_t rows, float alpha, float beta,
@@ -113,9 +116,9 @@ typedef struct mb_kernels {
     /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
     double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
                          size_t rows, uint32_t k);
-    /* A step of conjugate gradients: y += step p, rest -= step (p - out) */
+    /* A step of conjugate gradients: y += step p, or = if it is the first; rest -= step (p - out) */
     void (*cg_update)(float *y, float *rest, const float *p, const float *out, float step,
-                      size_t n);
+                      bool first, size_t n);
     /* and its next direction: p = rest + b p, sp = s_rest + b sp */
     void (*cg_direction)(float *p, float *sp, const float *rest, const float *s_rest, float b,
                          size_t n);

@@ -232,8 +232,8 @@ static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, m
         MB_TRY(mb_solver_unrolled(t->solver, t->batch, t->observed, t->results, MB_WRT_LOGITS,
                                   t->dloss, NULL, gradient, t->adjoints, &step->adjoint));
     } else {
-        MB_TRY(mb_solver_adjoint(t->solver, t->batch, t->observed, t->q, t->logits, MB_WRT_LOGITS,
-                                 t->dloss, NULL, gradient, t->adjoints, &step->adjoint));
+        MB_TRY(mb_solver_adjoint_of_solve(t->solver, t->batch, t->observed, t->q, t->logits,
+                                          t->dloss, gradient, t->adjoints, &step->adjoint));
     }
     for (size_t i = 0; i < net->temperatures; ++i) {
         gradient[net->model->parameter_count + i] = (float)t->dtheta[i];

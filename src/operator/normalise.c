@@ -142,24 +142,30 @@ static void class_gram(const mb_model *model, size_t tier_index, size_t class, d
 #define JACOBI_MAX 32
 #define JACOBI_SWEEPS 30
 
-/* Zeroes entry (p, q) of the symmetric matrix a by a rotation, which is applied to v as well. */
+/* Lines x and y become c x - s y and s x + c y. */
+static void rotate_lines(double *restrict x, double *restrict y, uint32_t k, double c, double s) {
+    for (uint32_t i = 0; i < k; ++i) {
+        double xi = x[i], yi = y[i];
+        x[i] = c * xi - s * yi;
+        y[i] = s * xi + c * yi;
+    }
+}
+
+/* Zeroes entry (p, q) of the symmetric matrix a by a rotation; the lines of v turn with it. */
 static void rotate(double *a, double *v, uint32_t k, uint32_t p, uint32_t q) {
-    double apq = a[p * k + q], theta = (a[q * k + q] - a[p * k + p]) / (2 * apq);
+    double apq = a[p * k + q], app = a[p * k + p], aqq = a[q * k + q];
+    double theta = (aqq - app) / (2 * apq);
     double t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1));
     double c = 1 / sqrt(t * t + 1), s = t * c;
-    for (uint32_t i = 0; i < k; ++i) { /* columns */
-        double ip = a[i * k + p], iq = a[i * k + q], vp = v[i * k + p], vq = v[i * k + q];
-        a[i * k + p] = c * ip - s * iq;
-        a[i * k + q] = s * ip + c * iq;
-        v[i * k + p] = c * vp - s * vq;
-        v[i * k + q] = s * vp + c * vq;
-    }
-    for (uint32_t i = 0; i < k; ++i) { /* rows */
-        double pi = a[p * k + i], qi = a[q * k + i];
-        a[p * k + i] = c * pi - s * qi;
-        a[q * k + i] = s * pi + c * qi;
-    }
+    rotate_lines(a + p * k, a + q * k, k, c, s);
+    rotate_lines(v + p * k, v + q * k, k, c, s);
+    a[p * k + p] = app - t * apq;
+    a[q * k + q] = aqq + t * apq;
     a[p * k + q] = a[q * k + p] = 0;
+    for (uint32_t i = 0; i < k; ++i) { /* columns are lines */
+        a[i * k + p] = a[p * k + i];
+        a[i * k + q] = a[q * k + i];
+    }
 }
 
 /* a: the lower triangle, destroyed. What is small beside the largest entry of the diagonal does
@@ -189,7 +195,7 @@ static bool jacobi_leading(double *a, uint32_t k, double *value, double *vector)
         if (a[i * k + i] > a[best * k + best]) best = i;
     }
     *value = a[best * k + best];
-    for (uint32_t i = 0; i < k; ++i) vector[i] = v[i * k + best];
+    memcpy(vector, v + best * k, k * sizeof *vector);
     return !again;
 }
 
@@ -301,17 +307,29 @@ mb_status mb_model_update(mb_model *model) {
 
 /* ------------------------------------------------------------------ gradient -- */
 
+/* out += line M, M symmetric, for one group; at most LINE entries of the result. */
+#define LINE 64
+
+static void group_times_gram(const double *m, uint32_t k, uint32_t first, uint32_t count,
+                             const float *line, double *out, size_t stride) {
+    double sums[LINE] = {0};
+    for (uint32_t j = 0; j < k; ++j) {
+        double x = line[j * stride];
+        const double *row = m + (size_t)j * k + first;
+        for (uint32_t i = 0; i < count; ++i) sums[i] += row[i] * x;
+    }
+    for (uint32_t i = 0; i < count; ++i) out[(first + i) * stride] += sums[i];
+}
+
 /* out[., group] += line[., group] (M + M') for one line of columns. */
 static void line_times_gram(const mb_tier *tier, const double *m, const float *line, double *out,
                             size_t stride) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
         uint32_t k = tier->group[g].k;
-        size_t first = tier->group[g].channel * stride;
-        const double *mg = m + tier->group[g].gram;
-        for (uint32_t i = 0; i < k; ++i) {
-            double sum = 0;
-            for (uint32_t j = 0; j < k; ++j) sum += mg[i * k + j] * line[first + j * stride];
-            out[first + i * stride] += sum;
+        size_t at = tier->group[g].channel * stride;
+        for (uint32_t i = 0; i < k; i += LINE) {
+            group_times_gram(m + tier->group[g].gram, k, i, k - i < LINE ? k - i : LINE, line + at,
+                             out + at, stride);
         }
     }
 }

@@ -33,6 +33,8 @@ struct mb_phi {
     float *y;              /* [1 or 2][row_size]                                     */
     float *block_gradient; /* [largest block]                                        */
     float *gram_gradient;  /* [largest tier: classes * gram_size]                    */
+    float *products;       /* [size]: what the gradient by s_v sums up               */
+    float *totals;         /* [size]: the gradient by b                              */
     mb_arena arena;
 };
 
@@ -55,6 +57,8 @@ static void layout(mb_phi *phi) {
     if (phi->gradient) {
         phi->block_gradient = mb_arena_take(&phi->arena, block, sizeof(float));
         phi->gram_gradient = mb_arena_take(&phi->arena, grams, sizeof(float));
+        phi->products = mb_arena_take(&phi->arena, model->size, sizeof(float));
+        phi->totals = mb_arena_take(&phi->arena, model->size, sizeof(float));
     }
 }
 
@@ -353,27 +357,33 @@ static void gram_gradients(mb_phi *phi, mb_gradient *sums) {
     }
 }
 
-/* By s_v and by b. */
-static void scale_gradients(const mb_phi *phi, const float *w, const float *v, const float *phi_w,
-                            const float *phi_v, mb_gradient *sums) {
+/* By s_v and by b: sums over a few samples in float, added to the others in double. */
+static void scale_gradients(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
+                            const float *const *phi_w, const float *const *phi_v,
+                            mb_gradient *sums) {
     const mb_model *model = phi->model;
-    for (size_t i = 0; i < model->size; ++i) sums->bias[i] += w[i];
+    memset(phi->products, 0, model->size * sizeof(float));
+    memset(phi->totals, 0, model->size * sizeof(float));
+    for (size_t n = 0; n < count; ++n) {
+        for (size_t t = 0; t < model->tier_count; ++t) {
+            const mb_tier *tier = &model->tiers[t];
+            size_t at = tier->offset;
+            phi->kernels->scale_gradient(phi->products + at, phi->totals + at, w[n] + at, v[n] + at,
+                                         phi_w[n] + at, phi_v[n] + at,
+                                         model->parameters + tier->bias, tier->size);
+        }
+    }
+    for (size_t i = 0; i < model->size; ++i) sums->bias[i] += phi->totals[i];
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        const float *bias = model->parameters + tier->bias;
+        const float *e = phi->products + tier->offset;
         if (tier->clamped == 0) continue; /* s_v = 1 has no gradient */
         for (size_t cell = 0; cell < tier->cells; ++cell) {
-            size_t class = tier->cell_class[cell];
+            size_t class = tier->cell_class[cell] * (size_t)tier->groups;
             for (uint32_t g = 0; g < tier->groups; ++g) {
-                size_t in_tier = cell * tier->channels + tier->group[g].channel;
-                size_t at = tier->offset + in_tier;
-                double sum = 0;
-                for (uint32_t i = 0; i < tier->group[g].k; ++i) {
-                    sum +=
-                        w[at + i] * (phi_v[at + i] - bias[in_tier + i]) + v[at + i] * phi_w[at + i];
-                }
-                sums->scale[t][class * tier->groups + g] +=
-                    sum / tier->class_scale[class * tier->groups + g];
+                float sum = 0;
+                for (uint32_t i = 0; i < tier->group[g].k; ++i) sum += *e++;
+                sums->scale[t][class + g] += sum / tier->class_scale[class + g];
             }
         }
     }
@@ -398,9 +408,7 @@ mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, cons
             MB_TRY(mb_phi_abreast_gradient(phi->abreast, now, w, v, sums));
         else
             MB_TRY(gradient_one(phi, *w, *v, sums));
-        for (size_t n = 0; n < now; ++n) {
-            scale_gradients(phi, w[n], v[n], phi_w[n], phi_v[n], sums);
-        }
+        scale_gradients(phi, now, w, v, phi_w, phi_v, sums);
         w += now;
         v += now;
         phi_w += now;

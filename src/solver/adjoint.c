@@ -15,8 +15,8 @@
  * Phi w comes for free: Phi S y = y - rhs + residual, so Phi w = y + residual (+ Phi d - rhs).
  *
  * The slot's tensors, under the names used here:
- *   y = x    rest = r (residual)    p = u    sp = next    out = next_u    rhs = safe
- *   w = last_r    logits = g
+ *   y = x    rest = r (residual)    p = u    sp = next    out = next_u    S rest, then w = w_buffer
+ *   rhs = r until the first step; the fixed point keeps it in safe
  */
 #include <math.h>
 #include <string.h>
@@ -38,7 +38,8 @@ typedef struct adjoint_call {
 static double covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
     double total = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        total += solver->kernels->covariance(out, slot->q, v, slot->hidden + solver->runs[i].first,
+        total += solver->kernels->covariance(out, slot->solution, v,
+                                             slot->hidden + solver->runs[i].first,
                                              slot->hidden_count[i], solver->runs[i].k);
     }
     return total;
@@ -47,7 +48,7 @@ static double covariance(const mb_solver *solver, const mb_slot *slot, float *ou
 /* out = J v, the Jacobian of the prox at q. */
 static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
     for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->prox_vjp(out, v, slot->q, slot->hidden + solver->runs[i].first,
+        solver->kernels->prox_vjp(out, v, slot->solution, slot->hidden + solver->runs[i].first,
                                   slot->hidden_count[i], solver->runs[i].k,
                                   (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
     }
@@ -59,35 +60,33 @@ static const float *sample_of(const mb_solver *solver, const mb_slot *slot, cons
 
 /* ------------------------------------------------------------------ both methods -- */
 
-/* Starts the iteration with rhs in slot->safe and y = 0. A zero right side needs none. */
+/* Starts the iteration with rhs in slot->r and y = 0. A zero right side needs none. */
 static void begin(const mb_solver *solver, mb_slot *slot) {
-    size_t n = solver->model->size;
+    size_t bytes = solver->model->size * sizeof(float);
     slot->in = slot->next;
     slot->out = slot->next_u;
-    memset(slot->x, 0, n * sizeof(float));
-    memcpy(slot->r, slot->safe, n * sizeof(float));
     slot->rho = slot->rho_first = covariance(solver, slot, slot->next, slot->r);
     slot->p_norm = slot->rho;
     slot->phase = slot->rho_first > 0 ? ITERATE : NOTHING;
     if (!isfinite(slot->rho_first)) slot->adjoint.outcome = MB_DIVERGED;
+    if (slot->phase == NOTHING) memset(slot->x, 0, bytes); /* y; else the first step writes it */
+    memcpy(slot->u, slot->r, bytes); /* p = residual, and next = S p; of the other method v = rhs */
     if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT) {
-        memcpy(slot->u, slot->safe, n * sizeof(float)); /* v = rhs */
+        memcpy(slot->safe, slot->r, bytes);
         jacobian(solver, slot, slot->next, slot->u);
-    } else {
-        memcpy(slot->u, slot->r, n * sizeof(float)); /* p = residual, and next = S p */
     }
 }
 
 /* What comes after the logits: Phi d, or for a loss by the marginals the iteration itself. */
 static void begin_right_side(const mb_solver *solver, mb_slot *slot, mb_wrt wrt) {
     if (wrt == MB_WRT_MARGINALS) {
-        memcpy(slot->safe, slot->d, solver->model->size * sizeof(float));
+        memcpy(slot->r, slot->d, solver->model->size * sizeof(float));
         begin(solver, slot);
         return;
     }
     slot->phase = RIGHT_SIDE;
     slot->in = slot->d;
-    slot->out = slot->safe;
+    slot->out = slot->r;
 }
 
 /* One step of conjugate gradients; out = Phi S p. */
@@ -96,7 +95,7 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
     float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
     double curvature = slot->p_norm - k->dot(sp, out, n); /* p'S (I - Phi S) p */
-    k->cg_update(y, rest, p, out, (float)(slot->rho / curvature), n);
+    k->cg_update(y, rest, p, out, (float)(slot->rho / curvature), slot->adjoint.iterations == 0, n);
     slot->rho_last = slot->rho;
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
 }
@@ -130,20 +129,18 @@ static void step_fixed_point(const mb_solver *solver, mb_slot *slot) {
 static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_solver *solver = task->solver;
     const adjoint_call *call = task->call;
-    size_t n = solver->model->size;
     double began = mb_clock();
-    memcpy(slot->q, sample_of(solver, slot, call->q), n * sizeof(float));
-    mb_slot_observe(
-        solver, slot,
-        call->observed ? call->observed + slot->sample * solver->model->variables : NULL, NULL);
-    memset(slot->next, 0, n * sizeof(float));
-    memset(slot->w_buffer, 0, n * sizeof(float));
+    slot->solution = sample_of(solver, slot, call->q);
+    mb_slot_observe(solver, slot,
+                    call->observed ? call->observed + slot->sample * solver->model->variables
+                                   : NULL,
+                    (mb_observing){.zero = {slot->next, slot->w_buffer}});
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
     slot->d = sample_of(solver, slot, call->dloss);
-    if (call->logits) memcpy(slot->g, sample_of(solver, slot, call->logits), n * sizeof(float));
+    slot->phi_solution = call->logits ? sample_of(solver, slot, call->logits) : slot->g;
     if (call->gradient && call->logits == NULL) {
         slot->phase = LOGITS;
-        slot->in = slot->q;
+        slot->in = slot->solution;
         slot->out = slot->g;
     } else {
         begin_right_side(solver, slot, call->wrt);
@@ -209,7 +206,7 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
         }
         begin_right_side(solver, slot, call->wrt);
         break;
-    case RIGHT_SIDE: /* safe = Phi d */ begin(solver, slot); break;
+    case RIGHT_SIDE: /* r = Phi d */ begin(solver, slot); break;
     case ITERATE:
         if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT)
             step_fixed_point(solver, slot);
@@ -241,9 +238,9 @@ static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
     for (size_t i = 0; i < count; ++i) {
         const mb_slot *slot = &worker->slots[i];
         w[i] = slot->w_buffer;
-        v[i] = slot->q;
+        v[i] = slot->solution;
         phi_w[i] = slot->x;
-        phi_v[i] = slot->g;
+        phi_v[i] = slot->phi_solution;
     }
     MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, &worker->gradient));
     worker->ms_gradient += mb_clock() - began;
@@ -278,6 +275,27 @@ static mb_status check_worker(void *context, size_t index, size_t workers) {
     return MB_OK;
 }
 
+static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call *call, bool check,
+                             mb_report *report) {
+    double began = mb_clock();
+    MB_TRY(mb_call_begin(solver));
+    mb_task task = {.solver = solver,
+                    .load = load,
+                    .advance = advance,
+                    .group = group,
+                    .batch = batch,
+                    .together = true,
+                    .call = call};
+    if (check) MB_TRY(mb_pool_run(solver->pool, check_worker, &task));
+    mb_sums_clear(solver);
+    MB_TRY(mb_task_run(&task));
+    double collecting = mb_clock();
+    if (call->gradient) mb_sums_collect(solver, call->gradient);
+    solver->worker[0].ms_gradient += mb_clock() - collecting;
+    mb_call_end(solver, began, report);
+    return MB_OK;
+}
+
 mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
                             const float *q, const float *logits, mb_wrt wrt, const float *dloss,
                             float *w, float *gradient, mb_adjoint_result *results,
@@ -289,27 +307,18 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
     if (wrt != MB_WRT_LOGITS && wrt != MB_WRT_MARGINALS) {
         return mb_fail(MB_EINVAL, "mb_solver_adjoint: wrt = %d", (int)wrt);
     }
-    const mb_model *model = solver->model;
-    double began = mb_clock();
-    MB_TRY(mb_batch_check("mb_solver_adjoint", model, batch));
-    MB_TRY(mb_observed_check(model, batch, observed));
-    MB_TRY(mb_call_begin(solver));
+    MB_TRY(mb_batch_check("mb_solver_adjoint", solver->model, batch));
+    MB_TRY(mb_observed_check(solver->model, batch, observed));
     adjoint_call call = {observed, q, logits, dloss, wrt, w, gradient, results};
-    mb_task task = {.solver = solver,
-                    .load = load,
-                    .advance = advance,
-                    .group = group,
-                    .batch = batch,
-                    .together = true,
-                    .call = &call};
-    MB_TRY(mb_pool_run(solver->pool, check_worker, &task));
-    mb_sums_clear(solver);
-    MB_TRY(mb_task_run(&task));
-    double collecting = mb_clock();
-    if (gradient) mb_sums_collect(solver, gradient);
-    solver->worker[0].ms_gradient += mb_clock() - collecting;
-    mb_call_end(solver, began, report);
-    return MB_OK;
+    return adjoint_run(solver, batch, &call, true, report);
+}
+
+mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                                     const float *q, const float *logits, const float *dloss,
+                                     float *gradient, mb_adjoint_result *results,
+                                     mb_report *report) {
+    adjoint_call call = {observed, q, logits, dloss, MB_WRT_LOGITS, NULL, gradient, results};
+    return adjoint_run(solver, batch, &call, false, report);
 }
 
 /* ------------------------------------------------------- Phi itself, for the caller -- */

@@ -95,6 +95,7 @@ static mb_status build(mb_solver *solver) {
     count_runs(model, solver->runs);
     MB_TRY(mb_alloc(&solver->start_q, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->start_u, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->start_x, model->size, sizeof(float)));
     MB_TRY(mb_lanczos_create(&solver->lanczos, model));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
@@ -161,6 +162,7 @@ void mb_solver_destroy(mb_solver *solver) {
     mb_lanczos_destroy(&solver->lanczos);
     mb_free(solver->start_q);
     mb_free(solver->start_u);
+    mb_free(solver->start_x);
     mb_free(solver->runs);
     mb_pool_destroy(solver->pool);
     mb_free(solver);
@@ -221,6 +223,14 @@ static void simple_start(mb_solver *solver) {
                              .c = 1};
         solver->kernels->prox(&args);
     }
+    mb_start_set(solver);
+}
+
+void mb_start_set(mb_solver *solver) {
+    double alpha = solver->spectrum.alpha, beta = 1 - solver->spectrum.curvature * alpha;
+    for (size_t i = 0; i < solver->model->size; ++i) {
+        solver->start_x[i] = (float)beta * solver->start_q[i] + (float)alpha * solver->start_u[i];
+    }
 }
 
 /* Samples start at the marginals when nothing is observed: they have the mean of what Phi adds to
@@ -255,7 +265,8 @@ mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum) {
 
 /* ------------------------------------------------------------------------ slots -- */
 
-void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed, float *q) {
+void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
+                     mb_observing rows) {
     const mb_model *model = solver->model;
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
@@ -265,10 +276,13 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
             uint32_t at = model->variable_offset[v];
             if (observed == NULL || observed[v] == MB_HIDDEN) {
                 hidden[count++] = at;
-            } else if (q) {
-                memset(q + at, 0, run->k * sizeof(float));
-                q[at + (uint32_t)observed[v]] = 1;
+                continue;
             }
+            float *clear[] = {rows.one_hot, rows.zero[0], rows.zero[1]};
+            for (int t = 0; t < 3; ++t) {
+                for (uint32_t j = 0; clear[t] && j < run->k; ++j) clear[t][at + j] = 0;
+            }
+            if (rows.one_hot) rows.one_hot[at + (uint32_t)observed[v]] = 1;
         }
         slot->hidden_count[i] = count;
     }

@@ -32,19 +32,23 @@ typedef struct solve_call {
 /* Rows of `start` are made to sum to one: the certificate is for feasible q alone. */
 static void load_start(const mb_solver *solver, mb_slot *slot, const float *start) {
     const mb_model *model = solver->model;
-    size_t n = model->size;
+    size_t bytes = model->size * sizeof(float);
     if (start == NULL) {
-        memcpy(slot->q, solver->start_q, n * sizeof(float));
-        memcpy(slot->u, solver->start_u, n * sizeof(float));
+        memcpy(slot->q, solver->start_q, bytes);
+        memcpy(slot->u, solver->start_u, bytes);
+        memcpy(slot->x, solver->start_x, bytes);
         return;
     }
+    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
     for (size_t v = 0; v < model->variables; ++v) {
         size_t at = model->variable_offset[v];
         double sum = 0;
         for (uint32_t i = 0; i < model->variable_k[v]; ++i) sum += start[at + i];
         for (uint32_t i = 0; i < model->variable_k[v]; ++i) {
-            slot->q[at + i] = (float)(start[at + i] / sum);
-            slot->u[at + i] = logf(fmaxf(slot->q[at + i], 1e-30f));
+            float q = (float)(start[at + i] / sum), u = logf(fmaxf(q, 1e-30f));
+            slot->q[at + i] = q;
+            slot->u[at + i] = u;
+            slot->x[at + i] = beta * q + alpha * u;
         }
     }
 }
@@ -54,15 +58,12 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const solve_call *call = task->call;
     const mb_model *model = solver->model;
     double began = mb_clock();
+    slot->alpha = solver->spectrum.alpha;
     load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
+    /* r is written where something is hidden alone, and stays zero elsewhere */
     mb_slot_observe(solver, slot,
                     call->observed ? call->observed + slot->sample * model->variables : NULL,
-                    slot->q);
-    slot->alpha = solver->spectrum.alpha;
-    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
-    for (size_t i = 0; i < model->size; ++i) slot->x[i] = beta * slot->q[i] + alpha * slot->u[i];
-    memset(slot->r, 0, model->size * sizeof(float)); /* and stays zero where observed */
-    memset(slot->last_r, 0, model->size * sizeof(float));
+                    (mb_observing){.one_hot = slot->q, .zero = {slot->r, slot->last_r}});
     memset(slot->lambda, 0, model->variables * sizeof(float));
     mb_anderson_reset(slot);
     slot->weighted = slot->plain = INFINITY;
@@ -384,5 +385,6 @@ mb_status mb_solve_nothing_observed(mb_solver *solver) {
     if (result.outcome == MB_DIVERGED) return MB_OK;
     memcpy(solver->start_q, slot->q, bytes);
     memcpy(solver->start_u, slot->u, bytes);
+    mb_start_set(solver);
     return MB_OK;
 }

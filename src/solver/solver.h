@@ -54,7 +54,7 @@ typedef struct mb_slot {
     mb_result result;
     /* adjoint: see the names in adjoint.c */
     int phase;
-    const float *d; /* dloss */
+    const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
     float *w_buffer;
     double rho, rho_last, rho_first, p_norm;
     mb_adjoint_result adjoint;
@@ -85,6 +85,7 @@ struct mb_solver {
     mb_run *runs;
     size_t run_count;
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
+    float *start_x;           /* what start_q is the prox of                             */
     mb_lanczos lanczos;
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
@@ -120,8 +121,20 @@ double mb_clock(void);
 /* Whether the call should end now: interrupted, or out of time. */
 bool mb_solver_stopping(const mb_solver *solver);
 
-/* Lists the hidden variables of a sample, and writes one-hot rows for the others. */
-void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed, float *q);
+/* Lists the hidden variables of a sample. The rows of the others become one-hot in one tensor and
+ * zero in two; any of them may be NULL.                                                      */
+typedef struct mb_observing {
+    float *one_hot, *zero[2];
+} mb_observing;
+
+void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
+                     mb_observing rows);
+
+/* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
+mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                                     const float *q, const float *logits, const float *dloss,
+                                     float *gradient, mb_adjoint_result *results,
+                                     mb_report *report);
 
 mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
 mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
@@ -138,6 +151,9 @@ mb_status mb_call_begin(mb_solver *solver);
 void mb_call_end(const mb_solver *solver, double began, mb_report *report);
 
 /* -------------------------------------------------------------------- solve -- */
+
+/* start_x from start_q and start_u. */
+void mb_start_set(mb_solver *solver);
 
 /* Replaces the start of all samples by the marginals when nothing is observed, nearly. */
 mb_status mb_solve_nothing_observed(mb_solver *solver);

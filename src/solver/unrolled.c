@@ -95,7 +95,8 @@ static void load(const unrolled_call *call, mb_slot *slot, size_t sample) {
     memcpy(slot->q, solver->start_q, n * sizeof(float));
     memcpy(slot->u, solver->start_u, n * sizeof(float));
     mb_slot_observe(solver, slot,
-                    call->observed ? call->observed + sample * model->variables : NULL, slot->q);
+                    call->observed ? call->observed + sample * model->variables : NULL,
+                    (mb_observing){.one_hot = slot->q});
     memset(slot->lambda, 0, model->variables * sizeof(float));
     slot->in = slot->q;
     slot->out = slot->g;
