@@ -62,8 +62,8 @@ typedef struct mb_pair {
 typedef struct mb_abreast_kernels {
     size_t lanes;
     size_t block; /* the largest block of a product */
-    /* x[i][l] = s[i] v[l][i], i < n */
-    void (*spread)(float *x, const float *s, const float *const *v, size_t n);
+    /* x[i][l] = s[i] (v[l][i] - from[i]), i < n; from may be NULL. Whether anything is not zero */
+    bool (*spread)(float *x, const float *s, const float *const *v, const float *from, size_t n);
     /* out[l][i] = x[i][l] */
     void (*collect)(float *const *out, const float *x, size_t n);
     /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps */
@@ -95,7 +95,8 @@ typedef struct mb_kernels {
                      size_t rows, uint32_t k, float alpha, float c);
 
     /* The rest is in elementwise.inc. */
-    void (*scale)(float *out, const float *s, const float *v, size_t n); /* out = s v          */
+    /* out = s (v - from); from may be NULL */
+    void (*scale)(float *out, const float *s, const float *v, const float *from, size_t n);
     double (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float a, const float *x, size_t n);           /* y += a x           */
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the

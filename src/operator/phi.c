@@ -24,6 +24,7 @@ struct mb_phi {
     const mb_kernels *kernels;
     bool gradient;
     uint64_t version;
+    float *bias;             /* [size]                                               */
     mb_phi_abreast *abreast; /* NULL: samples one by one                             */
     mb_dnn *dnn;
     mb_conv **conv;        /* [block]; NULL for dense blocks                         */
@@ -51,6 +52,7 @@ static void layout(mb_phi *phi) {
     }
     phi->conv = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
     phi->stack = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
+    phi->bias = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->x = mb_arena_take(&phi->arena, samples * model->size, sizeof(float));
     phi->z = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->y = mb_arena_take(&phi->arena, samples * model->row_size, sizeof(float));
@@ -150,9 +152,18 @@ mb_status mb_phi_refresh(mb_phi *phi) {
         const float *weights = phi->model->effective + phi->model->blocks[b].weights;
         if (phi->conv[b]) MB_TRY(mb_conv_set_weights(phi->conv[b], weights));
     }
+    for (size_t t = 0; t < phi->model->tier_count; ++t) {
+        const mb_tier *tier = &phi->model->tiers[t];
+        memcpy(phi->bias + tier->offset, phi->model->parameters + tier->bias,
+               tier->size * sizeof(float));
+    }
     if (phi->abreast) mb_phi_abreast_refresh(phi->abreast);
     phi->version = phi->model->version;
     return MB_OK;
+}
+
+const float *mb_phi_bias(const mb_phi *phi) {
+    return phi->bias;
 }
 
 /* How many of `count` samples to take on next: so many that the lanes are worth filling, or one. */
@@ -164,12 +175,13 @@ static size_t next_group(const mb_phi *phi, size_t count) {
 
 /* ---------------------------------------------------------------------- apply -- */
 
-/* x = S v into the tensors of the `at`-th of `samples` samples */
-static void gather(mb_phi *phi, size_t samples, size_t at, const float *v) {
+/* x = S (v - from) into the tensors of the `at`-th of `samples` samples */
+static void gather(mb_phi *phi, size_t samples, size_t at, const float *v, const float *from) {
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
         float *x = phi->x + samples * tier->offset + at * tier->size;
-        phi->kernels->scale(x, tier->scale, v + tier->offset, tier->size);
+        phi->kernels->scale(x, tier->scale, v + tier->offset, from ? from + tier->offset : NULL,
+                            tier->size);
     }
 }
 
@@ -234,28 +246,28 @@ static void finish(const mb_phi *phi, const mb_tier *tier, const float *x, const
     }
 }
 
-static mb_status apply_one(mb_phi *phi, const float *v, float *out, bool bias) {
+static mb_status apply_one(mb_phi *phi, const float *v, float *out, mb_affine affine) {
     const mb_model *model = phi->model;
-    gather(phi, 1, 0, v);
+    gather(phi, 1, 0, v, affine.from);
     MB_TRY(forward(phi, 1, 0, 0));
     MB_TRY(backward(phi));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
         size_t at = tier->offset;
-        finish(phi, tier, phi->x + at, phi->z + at, bias ? model->parameters + tier->bias : NULL,
+        finish(phi, tier, phi->x + at, phi->z + at, affine.plus ? affine.plus + at : NULL,
                out + at);
     }
     return MB_OK;
 }
 
 mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
-                       bool bias) {
+                       mb_affine affine) {
     while (count > 0) {
         size_t now = next_group(phi, count);
         if (now > 1)
-            mb_phi_abreast_apply(phi->abreast, now, v, out, bias);
+            mb_phi_abreast_apply(phi->abreast, now, v, out, affine);
         else
-            MB_TRY(apply_one(phi, *v, *out, bias));
+            MB_TRY(apply_one(phi, *v, *out, affine));
         v += now;
         out += now;
         count -= now;
@@ -391,8 +403,8 @@ static void scale_gradients(mb_phi *phi, size_t count, const float *const *w, co
 
 /* By A and by G_v. */
 static mb_status gradient_one(mb_phi *phi, const float *w, const float *v, mb_gradient *sums) {
-    gather(phi, 2, 0, v);
-    gather(phi, 2, 1, w);
+    gather(phi, 2, 0, v, NULL);
+    gather(phi, 2, 1, w, NULL);
     MB_TRY(forward(phi, 2, 0, 1)); /* A x to the second, A u to the first */
     MB_TRY(forward(phi, 2, 1, 0));
     MB_TRY(block_gradients(phi, sums));

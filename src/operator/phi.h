@@ -30,9 +30,18 @@ void mb_phi_destroy(mb_phi *phi);
 /* Takes over the model's present weights; does nothing if they have not changed. */
 mb_status mb_phi_refresh(mb_phi *phi);
 
-/* out[n] = Phi v[n] (+ b), n < count. v[n] and out[n] are samples; they may not overlap. */
+/* What is subtracted from v, and what is added to the product; each [size], or NULL for none. */
+typedef struct mb_affine {
+    const float *from, *plus;
+} mb_affine;
+
+/* out[n] = Phi (v[n] - from) + plus, n < count. v[n] and out[n] are samples; they may not overlap.
+ * Tiers that are zero in all samples of a group cost half.                                   */
 mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
-                       bool bias);
+                       mb_affine affine);
+
+/* The biases in the order of a sample; after mb_phi_refresh. */
+const float *mb_phi_bias(const mb_phi *phi);
 
 /* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. */
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,

@@ -32,6 +32,7 @@ struct mb_phi_abreast {
     const mb_abreast_kernels *kernels;
     mb_abreast **block;  /* [block_count]                                       */
     classes *classes;    /* [tier_count]                                        */
+    bool *active;        /* [tier_count]: what was spread last is not all zero  */
     float *x, *u;        /* [size][lanes]: S v and S w                          */
     float *z;            /* [largest band of a tier][lanes]                     */
     float *y[2];         /* [row_size][lanes]: A x and A u                      */
@@ -99,6 +100,7 @@ static void layout(mb_phi_abreast *phi, size_t room, bool gradient) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes * sizeof(float), block = 0, gram = 0, band = 0;
     phi->classes = mb_arena_take(&phi->arena, model->tier_count, sizeof *phi->classes);
+    phi->active = mb_arena_take(&phi->arena, model->tier_count, sizeof(bool));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
         uint32_t *cell = mb_arena_take(&phi->arena, tier->cells, sizeof(uint32_t));
@@ -174,14 +176,19 @@ void mb_phi_abreast_refresh(mb_phi_abreast *phi) {
 
 /* ---------------------------------------------------------------------- apply -- */
 
-/* x = S v */
-static void spread(const mb_phi_abreast *phi, size_t count, const float *const *v, float *x) {
+/* x = S (v - from), and which tiers have anything that is not zero */
+static void spread(const mb_phi_abreast *phi, size_t count, const float *const *v,
+                   const float *from, float *x) {
     size_t lanes = phi->kernels->lanes;
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
-        const float *from[LANES_MAX];
-        for (size_t l = 0; l < lanes; ++l) from[l] = (l < count ? v[l] : phi->zero) + tier->offset;
-        phi->kernels->spread(x + tier->offset * lanes, tier->scale, from, tier->size);
+        const float *at[LANES_MAX], *minus = from ? from + tier->offset : NULL;
+        /* a lane without a sample becomes zero */
+        for (size_t l = 0; l < lanes; ++l) {
+            at[l] = (l < count ? v[l] : from ? from : phi->zero) + tier->offset;
+        }
+        phi->active[t] =
+            phi->kernels->spread(x + tier->offset * lanes, tier->scale, at, minus, tier->size);
     }
 }
 
@@ -208,12 +215,15 @@ static void forward(const mb_phi_abreast *phi, const float *x, float *y) {
             bool adds = false;
             for (size_t b = 0; b < model->block_count; ++b) {
                 const mb_block *block = &model->blocks[b];
-                if (block->row != r) continue;
+                if (block->row != r || !phi->active[block->column]) continue;
                 mb_abreast_forward(phi->block[b], block_band(block, band),
                                    x + model->tiers[block->column].offset * lanes, y + at * lanes,
                                    adds, phi->room);
                 adds = true;
             }
+            if (adds) continue;
+            size_t line = (size_t)rows->width * rows->channels * lanes;
+            memset(y + at * lanes, 0, (band.end - band.first) * line * sizeof(float));
         }
     }
 }
@@ -261,11 +271,11 @@ static void finish(const mb_phi_abreast *phi, const mb_tier *tier, mb_band band,
 }
 
 void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
-                          float *const *out, bool bias) {
+                          float *const *out, mb_affine affine) {
     const mb_model *model = phi->model;
     float *to[LANES_MAX];
     for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
-    spread(phi, count, v, phi->x);
+    spread(phi, count, v, affine.from, phi->x);
     forward(phi, phi->x, phi->y[0]);
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
@@ -273,7 +283,7 @@ void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const 
         for (uint32_t first = 0; first < tier->height; first += lines) {
             mb_band band = next_band(first, lines, tier->height);
             backward(phi, t, band, phi->y[0]);
-            finish(phi, tier, band, bias ? model->parameters + tier->bias : NULL, to);
+            finish(phi, tier, band, affine.plus ? affine.plus + tier->offset : NULL, to);
         }
     }
 }
@@ -327,9 +337,9 @@ static void class_gradients(mb_phi_abreast *phi, const mb_tier *tier, const clas
 mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float *const *w,
                                   const float *const *v, mb_gradient *sums) {
     const mb_model *model = phi->model;
-    spread(phi, count, v, phi->x);
-    spread(phi, count, w, phi->u);
+    spread(phi, count, v, NULL, phi->x);
     forward(phi, phi->x, phi->y[0]);
+    spread(phi, count, w, NULL, phi->u);
     forward(phi, phi->u, phi->y[1]);
     MB_TRY(block_gradients(phi, sums));
     for (size_t t = 0; t < model->tier_count; ++t) {
@@ -347,6 +357,7 @@ mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float
 /* ------------------------------------------------------------------ measuring -- */
 
 void mb_phi_abreast_clear(mb_phi_abreast *phi) {
+    for (size_t t = 0; t < phi->model->tier_count; ++t) phi->active[t] = true;
     size_t lanes = phi->kernels->lanes * sizeof(float);
     memset(phi->x, 0, phi->model->size * lanes);
     memset(phi->y[0], 0, phi->model->row_size * lanes);

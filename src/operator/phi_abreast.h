@@ -16,9 +16,9 @@ mb_status mb_phi_abreast_create(mb_phi_abreast **phi, const mb_model *model,
 void mb_phi_abreast_destroy(mb_phi_abreast *phi);
 void mb_phi_abreast_refresh(mb_phi_abreast *phi);
 
-/* out[n] = Phi v[n] (+ b), n < count <= lanes */
+/* out[n] = Phi (v[n] - from) + plus, n < count <= lanes */
 void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
-                          float *const *out, bool bias);
+                          float *const *out, mb_affine affine);
 
 /* Adds the gradient of w[n]'Phi v[n] by the weights and by G_v. */
 mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float *const *w,

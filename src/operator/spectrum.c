@@ -97,7 +97,7 @@ mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
     start_vector(l, model, kernels);
     while (steps < limit && !exhausted) {
         float *v = l->basis + (size_t)steps * n, *next = v + n;
-        MB_TRY(mb_phi_apply(phi, 1, &(const float *){v}, &next, false));
+        MB_TRY(mb_phi_apply(phi, 1, &(const float *){v}, &next, (mb_affine){0}));
         project(model, next);
         l->diagonal[steps] = kernels->dot(v, next, n);
         for (int pass = 0; pass < 2; ++pass) {

@@ -18,10 +18,13 @@
 /* Roundings of a sum of products, in units of its size: four halves of the last place. */
 #define SUM_ERROR 2.4e-7
 
-static double product_slack(const mb_solver *solver, double coupling) {
+/* The first application is made of two products, of the start and of what differs from it, each
+ * with the errors of its own size.                                                          */
+static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
+    double unit = slot->result.applications > 1 ? SUM_ERROR : 3 * SUM_ERROR;
     double rows = (double)solver->model->variables * s->bound_max - coupling;
-    return SUM_ERROR * SUM_ERROR * (s->bound_max - s->lambda_min) * fmax(rows, 0);
+    return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
 }
 
 void mb_certify(const mb_solver *solver, mb_slot *slot) {
@@ -41,7 +44,8 @@ void mb_certify(const mb_solver *solver, mb_slot *slot) {
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
     }
     slot->result.free_energy = entropy - 0.5 * (logits + biases);
-    if (squares > 0) slack += product_slack(solver, logits - biases); /* something is hidden */
+    if (squares > 0)
+        slack += product_slack(solver, slot, logits - biases); /* something is hidden */
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);
     slot->result.certificate = proven ? bound / mu : INFINITY;

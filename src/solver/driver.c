@@ -96,6 +96,7 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_alloc(&solver->start_q, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->start_u, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->start_x, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->start_g, model->size, sizeof(float)));
     MB_TRY(mb_lanczos_create(&solver->lanczos, model));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
@@ -163,6 +164,7 @@ void mb_solver_destroy(mb_solver *solver) {
     mb_free(solver->start_q);
     mb_free(solver->start_u);
     mb_free(solver->start_x);
+    mb_free(solver->start_g);
     mb_free(solver->runs);
     mb_pool_destroy(solver->pool);
     mb_free(solver);
@@ -246,6 +248,7 @@ mb_status mb_solver_refresh(mb_solver *solver) {
     MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
     choose_step(solver);
     simple_start(solver);
+    solver->start_g_known = false;
     if (settings->method == MB_FORWARD_BACKWARD && !settings->unrolled &&
         solver->spectrum.modulus > 0) {
         MB_TRY(mb_solve_nothing_observed(solver));
@@ -278,11 +281,13 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
                 hidden[count++] = at;
                 continue;
             }
-            float *clear[] = {rows.one_hot, rows.zero[0], rows.zero[1]};
-            for (int t = 0; t < 3; ++t) {
-                for (uint32_t j = 0; clear[t] && j < run->k; ++j) clear[t][at + j] = 0;
+            size_t bytes = run->k * sizeof(float);
+            if (rows.one_hot) {
+                memset(rows.one_hot + at, 0, bytes);
+                rows.one_hot[at + (uint32_t)observed[v]] = 1;
             }
-            if (rows.one_hot) rows.one_hot[at + (uint32_t)observed[v]] = 1;
+            if (rows.zero[0]) memset(rows.zero[0] + at, 0, bytes);
+            if (rows.zero[1]) memset(rows.zero[1] + at, 0, bytes);
         }
         slot->hidden_count[i] = count;
     }
@@ -318,18 +323,33 @@ static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next
     return MB_OK;
 }
 
+/* What Phi is applied to, relative to what: as long as all samples are where they started, they
+ * differ from the start in what is observed alone, and Phi of the start is known.           */
+static mb_affine relative_to(const mb_task *task, const mb_worker *worker) {
+    const mb_solver *solver = task->solver;
+    bool fresh = task->starts && solver->start_g_known;
+    for (size_t i = 0; i < solver->lanes; ++i) {
+        const mb_slot *slot = &worker->slots[i];
+        fresh = fresh && (!slot->busy || slot->fresh);
+    }
+    if (fresh) return (mb_affine){solver->start_q, solver->start_g};
+    return (mb_affine){.plus = task->bias ? mb_phi_bias(worker->phi) : NULL};
+}
+
 /* One application of Phi for all busy slots; how many there were. */
 static mb_status apply_busy(const mb_task *task, mb_worker *worker, size_t *busy) {
     const float *in[MB_LANES_MAX];
     float *out[MB_LANES_MAX];
+    mb_affine affine = relative_to(task, worker);
     *busy = 0;
     for (size_t i = 0; i < task->solver->lanes; ++i) {
         if (!worker->slots[i].busy) continue;
         in[*busy] = worker->slots[i].in;
         out[(*busy)++] = worker->slots[i].out;
+        worker->slots[i].fresh = false;
     }
     double began = mb_clock();
-    MB_TRY(mb_phi_apply(worker->phi, *busy, in, out, task->bias));
+    MB_TRY(mb_phi_apply(worker->phi, *busy, in, out, affine));
     worker->ms_operator += mb_clock() - began;
     worker->applications += *busy;
     return MB_OK;

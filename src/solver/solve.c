@@ -59,6 +59,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_model *model = solver->model;
     double began = mb_clock();
     slot->alpha = solver->spectrum.alpha;
+    slot->fresh = call->start == NULL;
     load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
     /* r is written where something is hidden alone, and stays zero elsewhere */
     mb_slot_observe(solver, slot,
@@ -361,6 +362,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                     .advance = advance,
                     .batch = batch,
                     .bias = true,
+                    .starts = true,
                     .call = &call};
     MB_TRY(mb_task_run(&task));
     mb_call_end(solver, began, report);
@@ -385,6 +387,8 @@ mb_status mb_solve_nothing_observed(mb_solver *solver) {
     if (result.outcome == MB_DIVERGED) return MB_OK;
     memcpy(solver->start_q, slot->q, bytes);
     memcpy(solver->start_u, slot->u, bytes);
+    memcpy(solver->start_g, slot->g, bytes);
+    solver->start_g_known = true;
     mb_start_set(solver);
     return MB_OK;
 }

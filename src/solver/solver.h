@@ -35,7 +35,7 @@ typedef struct mb_run {
 
 typedef struct mb_slot {
     size_t sample;
-    bool busy;
+    bool busy, fresh; /* fresh: not yet gone from where samples start */
     const float *in; /* what Phi is applied to next ... */
     float *out;      /* ... and where the result goes   */
     /* hidden variables: where they start, run by run */
@@ -85,7 +85,8 @@ struct mb_solver {
     mb_run *runs;
     size_t run_count;
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
-    float *start_x;           /* what start_q is the prox of                             */
+    float *start_x, *start_g; /* what start_q is the prox of, and Phi start_q + b         */
+    bool start_g_known;
     mb_lanczos lanczos;
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
@@ -105,7 +106,8 @@ typedef struct mb_task {
     mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
     mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
     size_t batch;
-    bool bias; /* out = Phi in + b */
+    bool bias;   /* out = Phi in + b                                                */
+    bool starts; /* samples start at the solver's start; `load` says which are fresh */
     bool together;
     const void *call; /* the caller's arguments */
 } mb_task;

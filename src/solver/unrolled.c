@@ -64,7 +64,8 @@ static mb_status apply(mb_worker *worker, size_t count, bool bias, mb_slot **bus
         busy[(*number)++] = slot;
     }
     double began = mb_clock();
-    MB_TRY(mb_phi_apply(worker->phi, *number, in, out, bias));
+    mb_affine affine = {.plus = bias ? mb_phi_bias(worker->phi) : NULL};
+    MB_TRY(mb_phi_apply(worker->phi, *number, in, out, affine));
     worker->ms_operator += mb_clock() - began;
     worker->applications += *number;
     return MB_OK;
