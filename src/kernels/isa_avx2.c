@@ -26,6 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 V unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf8_u10avx2(a); }
 V vf v_log(vf a) { return Sleef_logf8_u10avx2(a); }
+V vf v_log_fast(vf a) { return Sleef_logf8_u35avx2(a); } /* to 3.5 units */
 V vf v_rcp(vf a) { return _mm256_rcp_ps(a); } /* three and a half digits */
 V vf v_from_bits(vf a) { return _mm256_cvtepi32_ps(_mm256_castps_si256(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */

@@ -26,6 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 V unsigned v_bits(vm m) { return m; } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf16_u10avx512f(a); }
 V vf v_log(vf a) { return Sleef_logf16_u10avx512f(a); }
+V vf v_log_fast(vf a) { return Sleef_logf16_u35avx512f(a); } /* to 3.5 units */
 V vf v_rcp(vf a) { return _mm512_rcp14_ps(a); } /* four digits */
 V vf v_from_bits(vf a) { return _mm512_cvtepi32_ps(_mm512_castps_si512(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */

@@ -29,6 +29,7 @@ V unsigned v_bits(vm m) { /* bit l: lane l */
 }
 V vf v_exp(vf a) { return Sleef_expf4_u10advsimd(a); }
 V vf v_log(vf a) { return Sleef_logf4_u10advsimd(a); }
+V vf v_log_fast(vf a) { return Sleef_logf4_u35advsimd(a); } /* to 3.5 units */
 V vf v_rcp(vf a) { /* four digits and more */
     vf r = vrecpeq_f32(a);
     return vmulq_f32(r, vrecpsq_f32(a, r));

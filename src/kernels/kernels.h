@@ -18,17 +18,18 @@
 #include "monobolt.h"
 
 typedef struct mb_prox_args {
-    float *z;               /* out: the prox; never read                                  */
+    float *z;               /* out: the prox. In, when warm and u is NULL: the previous call's;
+                               else never read                                            */
     float *u;               /* out: log z, exact where z underflows; NULL: not kept.
                                In, when warm: the previous call's                         */
     float *lambda;          /* one per row, in list order; as u. NULL: not kept           */
-    const float *x;         /* same offsets as z; may be the same array                   */
+    const float *x;         /* same offsets as z; may be the same array, unless z is read */
     const uint32_t *offset;
     size_t rows;
     uint32_t k;
     float alpha, c;
-    bool warm;              /* u and lambda hold the solution for a nearby x. A state that is
-                               wrong, whatever it holds, costs time and nothing else      */
+    bool warm;              /* u (or z) and lambda hold the solution for a nearby x. A state that
+                               is wrong, whatever it holds, costs time and nothing else   */
 } mb_prox_args;
 
 /* What `residual` adds up over the hidden variables; r is the step T(x) - x. */
@@ -93,6 +94,10 @@ typedef struct mb_kernels {
     /* out = J' v at the result z of prox */
     void (*prox_vjp)(float *out, const float *v, const float *z, const uint32_t *offset,
                      size_t rows, uint32_t k, float alpha, float c);
+
+    /* u = log q of prox's result q, from x and lambda where q is too small to have one */
+    void (*logs)(float *u, const float *q, const float *x, const float *lambda,
+                 const uint32_t *offset, size_t rows, uint32_t k, float alpha, float c);
 
     /* The rest is in elementwise.inc. */
     /* out = s (v - from); from may be NULL */

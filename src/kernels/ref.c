@@ -128,5 +128,6 @@ const mb_kernels mb_kernels_ref = {
     .residual = residual_plain,
     .covariance = covariance_plain,
     .misfit = misfit_plain,
+    .logs = logs_plain,
     MB_ELEMENTWISE_KERNELS,
 };

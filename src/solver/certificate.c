@@ -27,15 +27,29 @@ static double product_slack(const mb_solver *solver, const mb_slot *slot, double
     return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
 }
 
+void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        solver->kernels->logs(u, slot->q, slot->x, slot->lambda + run->first,
+                              slot->hidden + run->first, slot->hidden_count[i], run->k,
+                              (float)slot->alpha, (float)solver->spectrum.curvature);
+    }
+}
+
 void mb_certify(const mb_solver *solver, mb_slot *slot) {
     const mb_model *model = solver->model;
+    const float *u = slot->u;
+    if (solver->settings.method == MB_FORWARD_BACKWARD) { /* which keeps no logarithms */
+        mb_slot_logs(solver, slot, slot->next_u);
+        u = slot->next_u;
+    }
     double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0;
-    size_t at = 0;
+    size_t at = 0, hidden = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        entropy +=
-            solver->kernels->misfit(&squares, &slack, slot->q, slot->u, slot->g, slot->hidden + at,
-                                    slot->hidden_count[i], solver->runs[i].k);
+        entropy += solver->kernels->misfit(&squares, &slack, slot->q, u, slot->g, slot->hidden + at,
+                                           slot->hidden_count[i], solver->runs[i].k);
         at += solver->runs[i].count;
+        hidden += slot->hidden_count[i];
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
@@ -44,8 +58,7 @@ void mb_certify(const mb_solver *solver, mb_slot *slot) {
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
     }
     slot->result.free_energy = entropy - 0.5 * (logits + biases);
-    if (squares > 0)
-        slack += product_slack(solver, slot, logits - biases); /* something is hidden */
+    if (hidden > 0) slack += product_slack(solver, slot, logits - biases);
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);
     slot->result.certificate = proven ? bound / mu : INFINITY;

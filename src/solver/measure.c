@@ -42,7 +42,7 @@ typedef struct prox_job {
     float alpha, c;
     int kind;
     const float *x;
-    float *z, *u, *lambda;
+    float *z, *lambda;
 } prox_job;
 
 static mb_status prox_worker(void *context, size_t worker, size_t workers) {
@@ -56,7 +56,6 @@ static mb_status prox_worker(void *context, size_t worker, size_t workers) {
     }
     bool warm = job->kind == WARM;
     mb_prox_args args = {.z = job->z + at,
-                         .u = warm ? job->u + at : NULL,
                          .lambda = warm ? job->lambda + begin : NULL,
                          .x = job->x + at,
                          .rows = end - begin,
@@ -68,37 +67,34 @@ static mb_status prox_worker(void *context, size_t worker, size_t workers) {
     return MB_OK;
 }
 
+/* x, a neighbour of it; z and lambda of the neighbour; what a run works on. */
+enum { X, NEAR, NEAR_Z, Z, NEAR_LAMBDA, LAMBDA, BUFFERS };
+
 /* The state of the solved neighbour, from which every warm run starts anew. */
-static mb_status warm_state(mb_pool *pool, prox_job *job, const float *near, float *z, float *u,
-                            float *lambda) {
+static mb_status warm_state(mb_pool *pool, prox_job *job, float *const *buffers) {
     prox_job solve = *job;
     solve.kind = WARM;
-    solve.x = near;
-    solve.z = z;
-    solve.u = u;
-    solve.lambda = lambda;
-    memset(u, 0xff, job->rows * job->k * sizeof(float)); /* NaN: no state, a cold start */
-    memset(z, 0xff, job->rows * job->k * sizeof(float));
-    memset(lambda, 0xff, job->rows * sizeof(float));
+    solve.x = buffers[NEAR];
+    solve.z = buffers[NEAR_Z];
+    solve.lambda = buffers[NEAR_LAMBDA];
+    memset(solve.z, 0xff, job->rows * job->k * sizeof(float)); /* NaN: no state, a cold start */
+    memset(solve.lambda, 0xff, job->rows * sizeof(float));
     return mb_pool_run(pool, prox_worker, &solve);
 }
 
 static mb_status prox_rounds(mb_prox_timing *timing, mb_pool *pool, prox_job *job,
-                             float *buffers[8], size_t repeats) {
+                             float *const *buffers, size_t repeats) {
     double *samples;
-    size_t n = job->rows * job->k;
     MB_TRY(mb_alloc(&samples, KINDS * repeats, sizeof *samples));
-    mb_status status = warm_state(pool, job, buffers[1], buffers[2], buffers[3], buffers[4]);
+    mb_status status = warm_state(pool, job, buffers);
     for (size_t round = 0; round <= repeats && status == MB_OK; ++round) { /* round 0 warms up */
         for (int kind = 0; kind < KINDS && status == MB_OK; ++kind) {
-            memcpy(buffers[5], buffers[2], n * sizeof(float));
-            memcpy(buffers[6], buffers[3], n * sizeof(float));
-            memcpy(buffers[7], buffers[4], job->rows * sizeof(float));
+            memcpy(buffers[Z], buffers[NEAR_Z], job->rows * job->k * sizeof(float));
+            memcpy(buffers[LAMBDA], buffers[NEAR_LAMBDA], job->rows * sizeof(float));
             job->kind = kind;
-            job->x = buffers[0];
-            job->z = buffers[5];
-            job->u = buffers[6];
-            job->lambda = buffers[7];
+            job->x = buffers[X];
+            job->z = buffers[Z];
+            job->lambda = buffers[LAMBDA];
             double began = mb_clock();
             status = mb_pool_run(pool, prox_worker, job);
             if (round > 0) samples[(size_t)kind * repeats + round - 1] = mb_clock() - began;
@@ -124,11 +120,11 @@ mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, d
     MB_TRY(mb_kernels_get(&job.kernels, kernels));
     mb_pool *pool = NULL;
     mb_arena arena = {0};
-    float *buffers[8];
+    float *buffers[BUFFERS];
     size_t n = job.rows * k;
-    for (int pass = 0; pass < 2; ++pass) { /* x, near x, state z u lambda, working z u lambda */
-        for (int i = 0; i < 8; ++i) {
-            buffers[i] = mb_arena_take(&arena, i == 4 || i == 7 ? job.rows : n, sizeof(float));
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int i = 0; i < BUFFERS; ++i) {
+            buffers[i] = mb_arena_take(&arena, i >= NEAR_LAMBDA ? job.rows : n, sizeof(float));
         }
         if (pass == 0) MB_TRY(mb_arena_commit(&arena));
     }
@@ -136,8 +132,8 @@ mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, d
     mb_random_seed(&random, 1);
     for (size_t i = 0; i < n; ++i) {
         double x = mb_random_normal(&random);
-        buffers[0][i] = (float)x;
-        buffers[1][i] = (float)(x + 0.01 * mb_random_normal(&random));
+        buffers[X][i] = (float)x;
+        buffers[NEAR][i] = (float)(x + 0.01 * mb_random_normal(&random));
     }
     mb_status status = mb_pool_create(&pool, threads);
     if (status == MB_OK) status = prox_rounds(timing, pool, &job, buffers, repeats);

@@ -35,8 +35,10 @@ static void load_start(const mb_solver *solver, mb_slot *slot, const float *star
     size_t bytes = model->size * sizeof(float);
     if (start == NULL) {
         memcpy(slot->q, solver->start_q, bytes);
-        memcpy(slot->u, solver->start_u, bytes);
-        memcpy(slot->x, solver->start_x, bytes);
+        if (solver->settings.method == MB_FORWARD_BACKWARD)
+            memcpy(slot->x, solver->start_x, bytes);
+        else
+            memcpy(slot->u, solver->start_u, bytes);
         return;
     }
     float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
@@ -197,7 +199,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
 
 static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot) {
     double began = mb_clock();
-    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, slot->alpha,
+    mb_slot_prox(solver, slot, slot->q, NULL, slot->lambda, slot->x, slot->alpha,
                  solver->spectrum.curvature, true);
     ++slot->result.iterations;
     worker->ms_prox += mb_clock() - began;
@@ -386,7 +388,7 @@ mb_status mb_solve_nothing_observed(mb_solver *solver) {
     MB_TRY(mb_task_run(&task));
     if (result.outcome == MB_DIVERGED) return MB_OK;
     memcpy(solver->start_q, slot->q, bytes);
-    memcpy(solver->start_u, slot->u, bytes);
+    mb_slot_logs(solver, slot, solver->start_u);
     memcpy(solver->start_g, slot->g, bytes);
     solver->start_g_known = true;
     mb_start_set(solver);

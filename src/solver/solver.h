@@ -6,7 +6,7 @@
  *
  * Legend (paper section 3.4, with the curvature split c of the free energy)
  *   q   marginals of one sample; observed variables are one-hot and stay so
- *   u   log q                         (kept apart: q may underflow, u does not)
+ *   u   log q, of the other methods   (kept apart: q may underflow, u does not)
  *   g   Phi q + b, the logits
  *   x   what q is the prox of:        beta q + alpha u = x + lambda
  *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha
@@ -173,7 +173,10 @@ void mb_anderson_step(const mb_solver *solver, mb_slot *slot);
 
 /* -------------------------------------------------------------- certificate -- */
 
-/* Fills certificate, gap and free energy of slot->result from q, u and g. */
+/* u = log q of the hidden variables, of q = prox(x). */
+void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
+
+/* Fills certificate, gap and free energy of slot->result from q and g. */
 void mb_certify(const mb_solver *solver, mb_slot *slot);
 
 /* prox over the hidden variables of a slot. */
