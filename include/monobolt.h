@@ -495,6 +495,9 @@ MB_API void mb_network_destroy(mb_network *network);
 MB_API mb_network_info mb_network_describe(const mb_network *network);
 MB_API mb_model *mb_network_model(mb_network *network);
 MB_API const mb_solver_settings *mb_network_solver_settings(const mb_network *network);
+/* Replaces them for trainers created from now on; a saved network keeps its spec's. */
+MB_API mb_status mb_network_set_solver_settings(mb_network *network,
+                                                const mb_solver_settings *settings);
 MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
 MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */

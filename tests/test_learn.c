@@ -211,6 +211,32 @@ static void test_gradient_fixed_point(void **state) {
     check_gradient(&spec, 7);
 }
 
+/* A network's solver settings may be replaced before a trainer is made, by valid ones alone. */
+static void test_replaced_settings(void **state) {
+    (void)state;
+    tiny_spec spec = tiny;
+    spec.solver = "tolerance = 1e-6\nmax_iterations = 100";
+    setting s = begin(&spec, 4);
+    mb_step step;
+    succeeded(mb_trainer_step(s.trainer, &step));
+    assert_true(step.iterations > 2);
+    mb_solver_settings settings = *mb_network_solver_settings(s.network);
+    settings.max_iterations = 2;
+    succeeded(mb_network_set_solver_settings(s.network, &settings));
+    mb_trainer *limited;
+    succeeded(mb_trainer_create(&limited, s.network, s.images, 1));
+    succeeded(mb_trainer_step(limited, &step));
+    assert_true(step.iterations == 2);
+    mb_trainer_destroy(limited);
+    settings.adjoint_tolerance = 2;
+    assert_int_equal(mb_network_set_solver_settings(s.network, &settings), MB_EINVAL);
+    assert_non_null(strstr(mb_error(), "adjoint_tolerance"));
+    assert_true(mb_network_solver_settings(s.network)->adjoint_tolerance < 2);
+    assert_int_equal(mb_network_set_solver_settings(NULL, &settings), MB_EINVAL);
+    assert_int_equal(mb_network_set_solver_settings(s.network, NULL), MB_EINVAL);
+    end(&s);
+}
+
 /* ----------------------------------------------------------------------- loss -- */
 
 /* Extremes of the row: sure and right, sure and wrong; the loss and its gradient stay finite. */
@@ -666,6 +692,7 @@ int main(void) {
         CASE(test_gradient_injected_label),
         CASE(test_gradient_colour),
         CASE(test_gradient_fixed_point),
+        CASE(test_replaced_settings),
         CASE(test_loss_extremes),
         CASE(test_loss_threads),
         CASE(test_adam),

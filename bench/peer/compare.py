@@ -23,6 +23,9 @@ import mdbm
 import prox
 from driver import Ours
 
+# What ours is timed with where it may choose: the largest step that is proven to converge, and the
+# adjoint to what the gradient needs. Whether that is exact enough is measured, not assumed.
+AUTOMATIC = {"alpha": 0, "curvature": 0, "adjoint_tolerance": 3e-2}
 AGREEMENT = 1e-3               # of logits and gradients, relative to their norms
 TIGHT, TIGHT_LIMIT = 1e-6, 1000  # what both are solved to before they are compared
 CHECK_BATCH, CHECK_STEPS = 8, 5
@@ -78,7 +81,8 @@ def check(options):
     tight = {"tolerance": TIGHT, "max_iterations": TIGHT_LIMIT, "adjoint_tolerance": TIGHT,
              "adjoint_iterations": TIGHT_LIMIT, "stop": "residual"}
     count = min(CHECK_BATCH, options.batch)
-    with Ours(options.driver, options.spec, options.data, options.threads, count) as ours:
+    with Ours(options.driver, options.spec, options.data, options.threads, count,
+              options.solver) as ours:
         for _ in range(CHECK_STEPS):  # away from the start, where s_v has its kink
             ours.step()
         arrays, parameters, _ = ours.batch()
@@ -195,7 +199,6 @@ def time_infer(ours, model, repeat):
     return result_of(
         peer_times, ours_times, tolerance=INFER, peer_iterations=peer_counts,
         ours_iterations=answer, peer_error=peer_error, ours_error=ours_error,
-        same_accuracy=0.5 <= ours_error["mean"] / peer_error["mean"] <= 2,
         peer_images_per_second=1e3 * count / statistics.median(peer_times),
         ours_images_per_second=1e3 * count / statistics.median(ours_times))
 
@@ -261,6 +264,8 @@ def print_check(result):
     error = result["gradient_error"]
     print(f"error of the gradient with the settings that are timed: peer {error['peer']:.1e}, "
           f"ours {error['ours']:.1e}")
+    if error["ours"] > error["peer"]:
+        print("train: ours is the less exact one")
 
 
 def print_times(report):
@@ -280,9 +285,8 @@ def print_times(report):
               f"{r['ours_iterations']['iterations']:.1f}; distance from the exact solution "
               f"{r['peer_error']['mean']:.1e} and {r['ours_error']['mean']:.1e} (mean), "
               f"{r['peer_error']['max']:.1e} and {r['ours_error']['max']:.1e} (worst)")
-        if not r["same_accuracy"]:
-            print("infer: these distances differ by more than a factor of two: "
-                  "the tolerance is not the same for both")
+        if r["ours_error"]["mean"] > r["peer_error"]["mean"]:
+            print("infer: ours is the less exact one")
     about = report["machine"]
     print(f"{about['cpu']}, {about['threads']} threads, batch {report['batch']}, {report['data']}; "
           f"torch {about['torch']} ({about['torch_isa']}), oneDNN {about['torch_onednn']}; "
@@ -302,6 +306,9 @@ def options_parse():
                         help="training steps of ours before the timings")
     parser.add_argument("--layout", choices=LAYOUTS, default="nchw",
                         help="of the peer's convolutions; nhwc is torch.channels_last")
+    parser.add_argument("--solver", choices=("automatic", "spec"), default="automatic",
+                        help="of ours: the step and the adjoint's tolerance by itself, or those "
+                        "of the spec")
     parser.add_argument("--parts", default=",".join(PARTS), help="what is timed")
     parser.add_argument("--spec", help="a spec or a network; models/mnist-paper.ini")
     parser.add_argument("--data", help="a folder of images, or digits; data/mnist if it is there")
@@ -309,6 +316,8 @@ def options_parse():
     parser.add_argument("--root", required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.layout_name, options.layout = options.layout, LAYOUTS[options.layout]
+    options.solver_name = options.solver
+    options.solver = AUTOMATIC if options.solver == "automatic" else {}
     options.spec = options.spec or os.path.join(options.root, "models", "mnist-paper.ini")
     if options.data is None:
         mnist = os.path.join(options.root, "data", "mnist")
@@ -326,15 +335,15 @@ def main():
     options = options_parse()
     torch.set_num_threads(options.threads)
     report = {"machine": machine(options), "batch": options.batch,
-              "layout": options.layout_name, "spec": os.path.basename(options.spec),
+              "layout": options.layout_name, "solver": options.solver_name, "spec": os.path.basename(options.spec),
               "data": os.path.basename(options.data)}
     report["check"] = check(options)
     if not options.json:
         print_check(report["check"])
     agree = report["check"]["agree"]
     if agree and not options.check:
-        with Ours(options.driver, options.spec, options.data, options.threads,
-                  options.batch) as ours:
+        with Ours(options.driver, options.spec, options.data, options.threads, options.batch,
+                  options.solver) as ours:
             for _ in range(options.steps):
                 ours.step()
             _, parameters, about = ours.batch()

@@ -152,6 +152,17 @@ const mb_solver_settings *mb_network_solver_settings(const mb_network *network) 
     return network ? &network->spec->solver : NULL;
 }
 
+mb_status mb_network_set_solver_settings(mb_network *network, const mb_solver_settings *settings) {
+    size_t count;
+    if (network == NULL || settings == NULL) {
+        return mb_fail(MB_EINVAL, "mb_network_set_solver_settings: NULL argument");
+    }
+    const mb_setting *table = mb_solver_settings_table(&count);
+    MB_TRY(mb_settings_check(table, count, settings));
+    network->spec->solver = *settings;
+    return MB_OK;
+}
+
 const mb_train_settings *mb_network_train_settings(const mb_network *network) {
     return network ? &network->spec->train : NULL;
 }

@@ -302,8 +302,7 @@ const cli_command command_bench = {
              "operator: Phi against the bare convolutions it consists of.\n"
              "solve: inference and its gradient on random data, with one thread and with all.\n"
              "train: steps of training, phase by phase, against the speed of plain matrix products "
-             "in the same run. Of the options below, --threads alone applies to it: the others are "
-             "the spec's.\n"
+             "in the same run. The settings below replace those of the spec.\n"
              "infer: inference on images, likewise, to a tolerance of 1e-3 unless told; and the "
              "time that one image takes by itself.\n"
              "Times are minimum and median over the repeats; compare ratios, not milliseconds.",

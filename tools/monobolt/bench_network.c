@@ -121,19 +121,16 @@ static int load_images(session *s, bool train) {
 
 /* What the command line says of the solver, over what the spec says. */
 static int read_settings(session *s, bool train) {
-    size_t count, first = 0;
-    const cli_args *args = s->b->args;
-    const mb_setting *table = mb_solver_settings_table(&count);
-    while (args->command->options[first].name != NULL) ++first;
-    for (size_t i = 0; train && i < count; ++i) {
-        if (args->values[first + i] == NULL || strcmp(table[i].name, "threads") == 0) continue;
-        return cli_usage("train takes %s from the spec, and of the settings --threads alone",
-                         table[i].name);
-    }
     s->b->settings = *mb_network_solver_settings(s->network);
-    if (train) s->b->settings.threads = 0; /* as train has it */
-    s->b->settings.tolerance = 1e-3;
-    return cli_settings(args, &s->b->settings) ? CLI_OK : CLI_USAGE;
+    if (train)
+        s->b->settings.threads = 0; /* as train has it */
+    else
+        s->b->settings.tolerance = 1e-3;
+    if (!cli_settings(s->b->args, &s->b->settings)) return CLI_USAGE;
+    if (train && mb_network_set_solver_settings(s->network, &s->b->settings) != MB_OK) {
+        return failed();
+    }
+    return CLI_OK;
 }
 
 /* The batch of train is the spec's; fewer images make it smaller. */
