@@ -137,75 +137,158 @@ static void class_gram(const mb_model *model, size_t tier_index, size_t class, d
     }
 }
 
-/* Up to this size Jacobi's rotations are used: LAPACK wakes OpenBLAS's threads for the smallest
+/* Up to this size the leading pair is found here: LAPACK wakes OpenBLAS's threads for the smallest
  * matrix, which takes longer than the work and leaves them spinning beside our own.           */
-#define JACOBI_MAX 32
-#define JACOBI_SWEEPS 30
+#define SMALL_MAX 32
 
-/* Lines x and y become c x - s y and s x + c y. */
-static void rotate_lines(double *restrict x, double *restrict y, uint32_t k, double c, double s) {
-    for (uint32_t i = 0; i < k; ++i) {
-        double xi = x[i], yi = y[i];
-        x[i] = c * xi - s * yi;
-        y[i] = s * xi + c * yi;
-    }
-}
+/* A symmetric matrix as Q T Q': T tridiagonal, Q the product of I - factor_j h_j h_j'. */
+typedef struct tridiagonal {
+    uint32_t k;
+    double d[SMALL_MAX], e[SMALL_MAX]; /* the diagonal, and what is beside it */
+    double h[SMALL_MAX][SMALL_MAX], factor[SMALL_MAX];
+} tridiagonal;
 
-/* Zeroes entry (p, q) of the symmetric matrix a by a rotation; the lines of v turn with it. */
-static void rotate(double *a, double *v, uint32_t k, uint32_t p, uint32_t q) {
-    double apq = a[p * k + q], app = a[p * k + p], aqq = a[q * k + q];
-    double theta = (aqq - app) / (2 * apq);
-    double t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1));
-    double c = 1 / sqrt(t * t + 1), s = t * c;
-    rotate_lines(a + p * k, a + q * k, k, c, s);
-    rotate_lines(v + p * k, v + q * k, k, c, s);
-    a[p * k + p] = app - t * apq;
-    a[q * k + q] = aqq + t * apq;
-    a[p * k + q] = a[q * k + p] = 0;
-    for (uint32_t i = 0; i < k; ++i) { /* columns are lines */
-        a[i * k + p] = a[p * k + i];
-        a[i * k + q] = a[q * k + i];
-    }
-}
-
-/* a: the lower triangle, destroyed. What is small beside the largest entry of the diagonal does
- * not count. False if the sweeps were not enough, which has no known example.                  */
-static bool jacobi_leading(double *a, uint32_t k, double *value, double *vector) {
-    double v[JACOBI_MAX * JACOBI_MAX], largest = 0;
-    for (uint32_t i = 0; i < k; ++i) {
-        for (uint32_t j = 0; j < k; ++j) {
-            v[i * k + j] = i == j;
-            if (j < i) a[j * k + i] = a[i * k + j];
+/* a: the lower triangle, destroyed. Householder's reflections, column by column. */
+static void tridiagonalise(tridiagonal *t, double *a, uint32_t k) {
+    double least = 0; /* of the square of a column: below, it is what roundings have left */
+    for (uint32_t i = 0; i < k; ++i) least = fmax(least, 1e-40 * a[i * k + i] * a[i * k + i]);
+    t->k = k;
+    for (uint32_t j = 0; j + 1 < k; ++j) {
+        double *h = t->h[j], w[SMALL_MAX] = {0}, norm2 = 0;
+        for (uint32_t i = j + 1; i < k; ++i) norm2 += a[i * k + j] * a[i * k + j];
+        for (uint32_t i = 0; i < k; ++i) h[i] = i > j ? a[i * k + j] : 0;
+        double norm = h[j + 1] < 0 ? -sqrt(norm2) : sqrt(norm2);
+        t->d[j] = a[j * k + j];
+        t->e[j] = -norm;
+        t->factor[j] = 0;
+        if (norm2 <= least || j + 2 == k) { /* nothing to reflect */
+            t->e[j] = norm2 <= least ? 0 : h[j + 1];
+            continue;
         }
-        if (a[i * k + i] > largest) largest = a[i * k + i];
-    }
-    bool again = true;
-    for (int sweep = 0; again && sweep < JACOBI_SWEEPS; ++sweep) {
-        again = false;
-        for (uint32_t p = 0; p < k; ++p) {
-            for (uint32_t q = p + 1; q < k; ++q) {
-                if (!(fabs(a[p * k + q]) > 1e-15 * largest)) continue;
-                rotate(a, v, k, p, q);
-                again = true;
+        h[j + 1] += norm;
+        double factor = t->factor[j] = 1 / (norm * h[j + 1]), product = 0;
+        for (uint32_t i = j + 1; i < k; ++i) { /* w = factor A h */
+            for (uint32_t l = j + 1; l < i; ++l) {
+                w[i] += a[i * k + l] * h[l];
+                w[l] += a[i * k + l] * h[i];
             }
+            w[i] += a[i * k + i] * h[i];
+        }
+        for (uint32_t i = j + 1; i < k; ++i) {
+            w[i] *= factor;
+            product += w[i] * h[i];
+        }
+        for (uint32_t i = j + 1; i < k; ++i) w[i] -= 0.5 * factor * product * h[i];
+        for (uint32_t i = j + 1; i < k; ++i) {
+            for (uint32_t l = j + 1; l <= i; ++l) a[i * k + l] -= h[i] * w[l] + w[i] * h[l];
         }
     }
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < k; ++i) {
-        if (a[i * k + i] > a[best * k + best]) best = i;
+    t->d[k - 1] = a[(k - 1) * k + k - 1];
+    t->e[k - 1] = 0;
+}
+
+/* Whether T has an eigenvalue above x, by Sturm's sequence. */
+static bool has_above(const tridiagonal *t, double x, double least) {
+    double pivot = 1, beside = 0;
+    for (uint32_t i = 0; i < t->k; ++i) {
+        pivot = t->d[i] - x - beside * beside / pivot;
+        if (pivot > 0) return true;
+        if (pivot > -least) pivot = -least;
+        beside = t->e[i];
     }
-    *value = a[best * k + best];
-    memcpy(vector, v + best * k, k * sizeof *vector);
-    return !again;
+    return false;
+}
+
+static double largest_value(const tridiagonal *t) {
+    double low = -INFINITY, high = -INFINITY, size = 0;
+    for (uint32_t i = 0; i < t->k; ++i) { /* Gershgorin's discs; no eigenvalue is below max d */
+        double radius = fabs(t->e[i]) + (i > 0 ? fabs(t->e[i - 1]) : 0);
+        high = fmax(high, t->d[i] + radius);
+        low = fmax(low, t->d[i]);
+        size = fmax(size, fabs(t->d[i]) + radius);
+    }
+    while (high - low > 4e-16 * size) {
+        double middle = low + 0.5 * (high - low);
+        if (middle <= low || middle >= high) break;
+        if (has_above(t, middle, 1e-300 + 1e-32 * size))
+            low = middle;
+        else
+            high = middle;
+    }
+    return 0.5 * (low + high);
+}
+
+/* x <- (T - value)^-1 x by elimination with exchanges of neighbours; a pivot of zero becomes least. */
+static void solve_shifted(const tridiagonal *t, double value, double least, double *x) {
+    double u[SMALL_MAX], v[SMALL_MAX], w[SMALL_MAX]; /* three diagonals of the upper factor */
+    uint32_t k = t->k;
+    double pivot = t->d[0] - value, right = k > 1 ? t->e[0] : 0;
+    for (uint32_t i = 0; i + 1 < k; ++i) {
+        double below = t->e[i], next = t->d[i + 1] - value, next_right = t->e[i + 1];
+        if (fabs(below) > fabs(pivot)) { /* the next line goes first */
+            double m = pivot / below, keep = x[i];
+            u[i] = below, v[i] = next, w[i] = next_right;
+            x[i] = x[i + 1];
+            x[i + 1] = keep - m * x[i];
+            pivot = right - m * next;
+            right = -m * next_right;
+        } else {
+            if (fabs(pivot) < least) pivot = least;
+            double m = below / pivot;
+            u[i] = pivot, v[i] = right, w[i] = 0;
+            x[i + 1] -= m * x[i];
+            pivot = next - m * right;
+            right = next_right;
+        }
+    }
+    u[k - 1] = fabs(pivot) < least ? least : pivot;
+    for (uint32_t i = k; i-- > 0;) {
+        if (i + 1 < k) x[i] -= v[i] * x[i + 1];
+        if (i + 2 < k) x[i] -= w[i] * x[i + 2];
+        x[i] /= u[i];
+    }
+}
+
+static void unit_length(double *x, uint32_t k) {
+    double largest = 0, norm2 = 0;
+    for (uint32_t i = 0; i < k; ++i) largest = fmax(largest, fabs(x[i]));
+    for (uint32_t i = 0; i < k; ++i) {
+        x[i] /= largest;
+        norm2 += x[i] * x[i];
+    }
+    for (uint32_t i = 0; i < k; ++i) x[i] /= sqrt(norm2);
+}
+
+/* a: the lower triangle, destroyed. The vector by inverse iteration, from a start that is
+ * orthogonal to no vector that is likely to be the one.                                      */
+static void small_leading(double *a, uint32_t k, double *value, double *vector) {
+    tridiagonal t;
+    tridiagonalise(&t, a, k);
+    *value = largest_value(&t);
+    double size = 0;
+    for (uint32_t i = 0; i < k; ++i) {
+        size = fmax(size, fabs(t.d[i]) + fabs(t.e[i]));
+        vector[i] = 1 + 0.1 * sin(1 + 7 * i);
+    }
+    for (int round = 0; round < 3; ++round) {
+        if (size > 0) solve_shifted(&t, *value, 1e-16 * size, vector);
+        unit_length(vector, k);
+    }
+    for (uint32_t j = k - 1; j-- > 0;) { /* back to the matrix itself */
+        double product = 0;
+        for (uint32_t i = j + 1; i < k; ++i) product += t.h[j][i] * vector[i];
+        product *= t.factor[j];
+        for (uint32_t i = j + 1; i < k; ++i) vector[i] -= product * t.h[j][i];
+    }
 }
 
 /* Largest eigenvalue and its vector of a k x k matrix given by its lower triangle. */
 static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, double *value,
                               double *vector) {
     memcpy(model->eigen_matrix, gram, (size_t)k * k * sizeof *gram);
-    if (k <= JACOBI_MAX) {
-        if (jacobi_leading(model->eigen_matrix, k, value, vector)) return MB_OK;
-        return mb_fail(MB_EINTERNAL, "eigenvalues of a %ux%u matrix: too many rotations", k, k);
+    if (k <= SMALL_MAX) {
+        small_leading(model->eigen_matrix, k, value, vector);
+        return MB_OK;
     }
     /* row-major lower is column-major upper */
     int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'V', 'U', (int)k, model->eigen_matrix, (int)k,
