@@ -12,6 +12,9 @@
 /* Most floats of one tensor of all samples in hand; of larger ones a worker has one in hand. */
 #define LANE_FLOATS 4194304
 
+/* The step while the start is sought, if it is to be chosen: the spectrum is not known then. */
+#define START_ALPHA 0.25
+
 double mb_clock(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -172,39 +175,6 @@ void mb_solver_destroy(mb_solver *solver) {
 
 /* -------------------------------------------------------------------- refresh -- */
 
-/* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
- * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min. With a
- * smaller c (a model that is not monotone) L bounds c I - Phi from both sides, and alpha < 2/L
- * still makes every plain step lower the free energy.                                     */
-static void choose_step(mb_solver *solver) {
-    const mb_model *model = solver->model;
-    mb_spectrum *s = &solver->spectrum;
-    double bound = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        if (model->tiers[t].norm2_max > bound) bound = model->tiers[t].norm2_max;
-    }
-    s->bound_max = bound * (1 + 1e-6); /* the scales are rounded to float */
-    s->modulus = 2 - s->bound_max;
-    s->lambda_max = solver->lanczos.lambda_max;
-    s->lambda_min = solver->lanczos.lambda_min;
-    s->steps = solver->lanczos.steps;
-    s->curvature = solver->settings.curvature;
-    if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
-    double upper = fmax(s->bound_max, s->lambda_max);
-    double lowest = upper - (upper - s->lambda_min) / (1 - solver->lanczos.margin);
-    s->lipschitz = fmax(s->curvature - lowest, s->lambda_max - s->curvature);
-    s->alpha = solver->settings.alpha;
-    if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
-}
-
-static mb_status worker_refresh(void *context, size_t index, size_t workers) {
-    mb_solver *solver = context;
-    (void)workers;
-    MB_TRY(mb_phi_refresh(solver->worker[index].phi));
-    if (index > 0) return MB_OK;
-    return mb_lanczos_run(&solver->lanczos, solver->model, solver->worker[0].phi, solver->kernels);
-}
-
 /* softmax(b) */
 static void simple_start(mb_solver *solver) {
     const mb_model *model = solver->model;
@@ -225,14 +195,61 @@ static void simple_start(mb_solver *solver) {
                              .c = 1};
         solver->kernels->prox(&args);
     }
-    mb_start_set(solver);
 }
 
-void mb_start_set(mb_solver *solver) {
+static void set_start_x(mb_solver *solver) {
     double alpha = solver->spectrum.alpha, beta = 1 - solver->spectrum.curvature * alpha;
     for (size_t i = 0; i < solver->model->size; ++i) {
         solver->start_x[i] = (float)beta * solver->start_q[i] + (float)alpha * solver->start_u[i];
     }
+}
+
+/* What follows from the norms alone. */
+static void choose_split(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    mb_spectrum *s = &solver->spectrum;
+    double bound = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        if (model->tiers[t].norm2_max > bound) bound = model->tiers[t].norm2_max;
+    }
+    s->bound_max = bound * (1 + 1e-6); /* the scales are rounded to float */
+    s->modulus = 2 - s->bound_max;
+    s->curvature = solver->settings.curvature;
+    if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
+    s->alpha = solver->settings.alpha > 0 ? solver->settings.alpha : START_ALPHA;
+}
+
+/* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
+ * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min. With a
+ * smaller c (a model that is not monotone) L bounds c I - Phi from both sides, and alpha < 2/L
+ * still makes every plain step lower the free energy.                                     */
+static void choose_step(mb_solver *solver) {
+    mb_spectrum *s = &solver->spectrum;
+    s->lambda_max = solver->lanczos.lambda_max;
+    s->lambda_min = solver->lanczos.lambda_min;
+    s->steps = solver->lanczos.steps;
+    double upper = fmax(s->bound_max, s->lambda_max);
+    double lowest = upper - (upper - s->lambda_min) / (1 - solver->lanczos.margin);
+    s->lipschitz = fmax(s->curvature - lowest, s->lambda_max - s->curvature);
+    s->alpha = solver->settings.alpha;
+    if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
+}
+
+/* Two things that one worker does alone, and two workers at the same time. */
+static mb_status worker_refresh(void *context, size_t index, size_t workers) {
+    mb_solver *solver = context;
+    const mb_solver_settings *settings = &solver->settings;
+    mb_worker *worker = &solver->worker[index];
+    MB_TRY(mb_phi_refresh(worker->phi));
+    if (index == 0) {
+        MB_TRY(mb_lanczos_run(&solver->lanczos, solver->model, worker->phi, solver->kernels));
+    }
+    if (index + 1 != (workers < 2 ? workers : 2)) return MB_OK;
+    simple_start(solver);
+    set_start_x(solver);
+    solver->start_g_known = false;
+    if (settings->method != MB_FORWARD_BACKWARD || settings->unrolled) return MB_OK;
+    return solver->spectrum.modulus > 0 ? mb_solve_nothing_observed(solver, worker) : MB_OK;
 }
 
 /* Samples start at the marginals when nothing is observed: they have the mean of what Phi adds to
@@ -240,19 +257,14 @@ void mb_start_set(mb_solver *solver) {
  * methods that are compared, it is softmax(b); also if the iterations are differentiated.     */
 mb_status mb_solver_refresh(mb_solver *solver) {
     const mb_model *model = solver->model;
-    const mb_solver_settings *settings = &solver->settings;
     if (!model->accepted) {
         return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
     }
     if (solver->version == model->version) return MB_OK;
+    choose_split(solver);
     MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
     choose_step(solver);
-    simple_start(solver);
-    solver->start_g_known = false;
-    if (settings->method == MB_FORWARD_BACKWARD && !settings->unrolled &&
-        solver->spectrum.modulus > 0) {
-        MB_TRY(mb_solve_nothing_observed(solver));
-    }
+    set_start_x(solver);
     solver->version = model->version;
     return MB_OK;
 }
@@ -355,6 +367,18 @@ static mb_status apply_busy(const mb_task *task, mb_worker *worker, size_t *busy
     return MB_OK;
 }
 
+mb_status mb_task_alone(const mb_task *task, mb_worker *worker) {
+    size_t next = 0, busy;
+    for (size_t i = 0; i < task->solver->lanes; ++i) worker->slots[i].busy = false;
+    MB_TRY(fill_slots(task, worker, &next, 1));
+    MB_TRY(apply_busy(task, worker, &busy));
+    for (bool done = false; !done && busy > 0;) {
+        MB_TRY(task->advance(task, worker, &worker->slots[0], &done));
+        if (!done) MB_TRY(apply_busy(task, worker, &busy));
+    }
+    return MB_OK;
+}
+
 static mb_status task_worker(void *context, size_t index, size_t workers) {
     const mb_task *task = context;
     mb_worker *worker = &task->solver->worker[index];
@@ -389,6 +413,7 @@ mb_status mb_task_run(mb_task *task) {
 
 mb_status mb_call_begin(mb_solver *solver) {
     atomic_store(&solver->interrupted, false); /* first: what comes during the refresh counts */
+    solver->deadline = 0;
     double began = mb_clock();
     MB_TRY(mb_solver_refresh(solver));
     solver->ms_refresh = mb_clock() - began;

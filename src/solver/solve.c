@@ -371,11 +371,11 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     return MB_OK;
 }
 
-mb_status mb_solve_nothing_observed(mb_solver *solver) {
+mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
     size_t bytes = solver->model->size * sizeof(float);
-    const mb_slot *slot = &solver->worker[0].slots[0]; /* where the only sample goes */
+    const mb_slot *slot = &worker->slots[0]; /* where the only sample goes */
     mb_result result;
-    solve_call call = {.q = solver->worker[0].slots[0].w_buffer, /* free here */
+    solve_call call = {.q = slot->w_buffer, /* free here */
                        .results = &result,
                        .advance = advance_forward_backward,
                        .max_iterations = START_ITERATIONS};
@@ -385,12 +385,11 @@ mb_status mb_solve_nothing_observed(mb_solver *solver) {
                     .batch = 1,
                     .bias = true,
                     .call = &call};
-    MB_TRY(mb_task_run(&task));
+    MB_TRY(mb_task_alone(&task, worker));
     if (result.outcome == MB_DIVERGED) return MB_OK;
     memcpy(solver->start_q, slot->q, bytes);
     mb_slot_logs(solver, slot, solver->start_u);
     memcpy(solver->start_g, slot->g, bytes);
     solver->start_g_known = true;
-    mb_start_set(solver);
     return MB_OK;
 }

@@ -113,6 +113,8 @@ typedef struct mb_task {
 } mb_task;
 
 mb_status mb_task_run(mb_task *task);
+/* One sample, number 0, by a worker in its own thread. */
+mb_status mb_task_alone(const mb_task *task, mb_worker *worker);
 
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
@@ -154,11 +156,8 @@ void mb_call_end(const mb_solver *solver, double began, mb_report *report);
 
 /* -------------------------------------------------------------------- solve -- */
 
-/* start_x from start_q and start_u. */
-void mb_start_set(mb_solver *solver);
-
 /* Replaces the start of all samples by the marginals when nothing is observed, nearly. */
-mb_status mb_solve_nothing_observed(mb_solver *solver);
+mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 
 /* next, next_u <- the update of q, u by a method other than forward-backward; and then
  * q, u <- next, next_u.                                                                   */
