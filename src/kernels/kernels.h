@@ -60,6 +60,8 @@ typedef struct mb_pair {
     const float *y, *x;
 } mb_pair;
 
+#define MB_ABREAST_LANES_MAX 16
+
 typedef struct mb_abreast_kernels {
     size_t lanes;
     size_t block; /* the largest block of a product */
@@ -75,6 +77,8 @@ typedef struct mb_abreast_kernels {
     void (*tile_in)(float *to, size_t stride, const float *const *x, size_t channels);
     void (*tile_out)(float *const *out, const float *from, size_t stride, size_t channels,
                      bool adds);
+    /* to[i][l] = keep to[i][l] + c[l] from[i][l]; keep is 0 or 1 */
+    void (*add)(float *to, const float *from, const float *c, bool keep, size_t n);
     /* z = s (G x - z) + bias of one group; m: as `gram` of mb_kernels, at that group */
     void (*gram)(float *z, const float *x, const float *s, const float *bias, const float *m,
                  size_t channels, uint32_t k);

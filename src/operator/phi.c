@@ -412,12 +412,23 @@ static mb_status gradient_one(mb_phi *phi, const float *w, const float *v, mb_gr
     return MB_OK;
 }
 
+bool mb_phi_is_group(const mb_phi *phi, size_t count) {
+    return count > 1 && next_group(phi, count) == count;
+}
+
+void mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool fresh) {
+    float lanes[MB_ABREAST_LANES_MAX] = {0};
+    memcpy(lanes, c, count * sizeof *c);
+    mb_phi_abreast_rows(phi->abreast, lanes, fresh);
+}
+
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
-                          const float *const *phi_w, const float *const *phi_v, mb_gradient *sums) {
+                          const float *const *phi_w, const float *const *phi_v, bool rows_of_w,
+                          mb_gradient *sums) {
     while (count > 0) {
         size_t now = next_group(phi, count);
         if (now > 1)
-            MB_TRY(mb_phi_abreast_gradient(phi->abreast, now, w, v, sums));
+            MB_TRY(mb_phi_abreast_gradient(phi->abreast, now, w, v, rows_of_w, sums));
         else
             MB_TRY(gradient_one(phi, *w, *v, sums));
         scale_gradients(phi, now, w, v, phi_w, phi_v, sums);

@@ -43,9 +43,19 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
 /* The biases in the order of a sample; after mb_phi_refresh. */
 const float *mb_phi_bias(const mb_phi *phi);
 
-/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. */
+/* Whether `count` samples are one group: mb_phi_apply then takes them together, and sample n is
+ * always in the same lane.                                                                   */
+bool mb_phi_is_group(const mb_phi *phi, size_t count);
+
+/* For a w that is a sum of what Phi was applied to: adds c[n] times the rows A S v[n] of the last
+ * application of a group to those of w, or begins them anew. It saves the gradient a product. */
+void mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool fresh);
+
+/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. rows_of_w: they
+ * are there, by mb_phi_add_rows, for this group.                                             */
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
-                          const float *const *phi_w, const float *const *phi_v, mb_gradient *sums);
+                          const float *const *phi_w, const float *const *phi_v, bool rows_of_w,
+                          mb_gradient *sums);
 
 /* For measuring: only the convolutions of mb_phi_apply, as they are computed there (folded where
  * that is faster), on the zeros that mb_phi_clear puts into the tensors.                      */

@@ -15,7 +15,6 @@
 #include "base/status.h"
 #include "operator/abreast.h"
 
-#define LANES_MAX 16
 /* Floats of a band of lines, in all lanes: a part of a core's own cache. */
 #define BAND_FLOATS 32768
 /* Cells whose outer products are summed up in one go. */
@@ -182,7 +181,7 @@ static void spread(const mb_phi_abreast *phi, size_t count, const float *const *
     size_t lanes = phi->kernels->lanes;
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
-        const float *at[LANES_MAX], *minus = from ? from + tier->offset : NULL;
+        const float *at[MB_ABREAST_LANES_MAX], *minus = from ? from + tier->offset : NULL;
         /* a lane without a sample becomes zero */
         for (size_t l = 0; l < lanes; ++l) {
             at[l] = (l < count ? v[l] : from ? from : phi->zero) + tier->offset;
@@ -253,7 +252,7 @@ static void finish(const mb_phi_abreast *phi, const mb_tier *tier, mb_band band,
     size_t lanes = phi->kernels->lanes, begin = (size_t)band.first * tier->width;
     for (size_t cell = begin; cell < (size_t)band.end * tier->width; ++cell) {
         size_t first = cell * tier->channels, at = tier->offset + first;
-        float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[LANES_MAX];
+        float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[MB_ABREAST_LANES_MAX];
         const float *x = phi->x + at * lanes;
         /* of equal groups the columns lie side by side, else group by group */
         const float *class = tier->gram + tier->cell_class[cell] * tier->gram_size;
@@ -273,7 +272,7 @@ static void finish(const mb_phi_abreast *phi, const mb_tier *tier, mb_band band,
 void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
                           float *const *out, mb_affine affine) {
     const mb_model *model = phi->model;
-    float *to[LANES_MAX];
+    float *to[MB_ABREAST_LANES_MAX];
     for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
     spread(phi, count, v, affine.from, phi->x);
     forward(phi, phi->x, phi->y[0]);
@@ -334,13 +333,17 @@ static void class_gradients(mb_phi_abreast *phi, const mb_tier *tier, const clas
     }
 }
 
+void mb_phi_abreast_rows(mb_phi_abreast *phi, const float *c, bool fresh) {
+    phi->kernels->add(phi->y[1], phi->y[0], c, !fresh, phi->model->row_size);
+}
+
 mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float *const *w,
-                                  const float *const *v, mb_gradient *sums) {
+                                  const float *const *v, bool rows_of_w, mb_gradient *sums) {
     const mb_model *model = phi->model;
     spread(phi, count, v, NULL, phi->x);
     forward(phi, phi->x, phi->y[0]);
     spread(phi, count, w, NULL, phi->u);
-    forward(phi, phi->u, phi->y[1]);
+    if (!rows_of_w) forward(phi, phi->u, phi->y[1]);
     MB_TRY(block_gradients(phi, sums));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];

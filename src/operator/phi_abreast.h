@@ -20,9 +20,13 @@ void mb_phi_abreast_refresh(mb_phi_abreast *phi);
 void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
                           float *const *out, mb_affine affine);
 
+/* Rows of w: A S w = the sum of those of the last applications, each times c [lanes]; `fresh`
+ * begins the sum. In place of what the gradient would otherwise compute.                     */
+void mb_phi_abreast_rows(mb_phi_abreast *phi, const float *c, bool fresh);
+
 /* Adds the gradient of w[n]'Phi v[n] by the weights and by G_v. */
 mb_status mb_phi_abreast_gradient(mb_phi_abreast *phi, size_t count, const float *const *w,
-                                  const float *const *v, mb_gradient *sums);
+                                  const float *const *v, bool rows_of_w, mb_gradient *sums);
 
 /* For measuring: A and A' on what is in the tensors, which _clear sets to zero. */
 void mb_phi_abreast_clear(mb_phi_abreast *phi);

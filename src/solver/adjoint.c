@@ -95,7 +95,8 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
     float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
     double curvature = slot->p_norm - k->dot(sp, out, n); /* p'S (I - Phi S) p */
-    k->cg_update(y, rest, p, out, (float)(slot->rho / curvature), slot->adjoint.iterations == 0, n);
+    slot->step = (float)(slot->rho / curvature);
+    k->cg_update(y, rest, p, out, slot->step, slot->adjoint.iterations == 0, n);
     slot->rho_last = slot->rho;
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
 }
@@ -205,8 +206,12 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
                                   tier->size);
         }
         begin_right_side(solver, slot, call->wrt);
+        slot->step = 0; /* w has no part of q */
         break;
-    case RIGHT_SIDE: /* r = Phi d */ begin(solver, slot); break;
+    case RIGHT_SIDE: /* r = Phi d */
+        begin(solver, slot);
+        slot->step = 1;
+        break;
     case ITERATE:
         if (solver->settings.adjoint_method == MB_DAMPED_FIXED_POINT)
             step_fixed_point(solver, slot);
@@ -229,6 +234,22 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     return MB_OK;
 }
 
+/* w = d + S y, and y is a sum of directions p: the rows A S w are the sum of those that the
+ * applications to d and to S p had on their way.                                            */
+static void add_rows(const mb_task *task, mb_worker *worker, size_t count, bool all) {
+    const adjoint_call *call = task->call;
+    float c[MB_LANES_MAX];
+    if (call->gradient == NULL || worker->rows == BROKEN_ROWS) return;
+    bool known = all && mb_phi_is_group(worker->phi, count) &&
+                 task->solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS;
+    for (size_t i = 0; i < count; ++i) {
+        c[i] = worker->slots[i].step;
+        known = known && worker->slots[i].adjoint.outcome != MB_DIVERGED;
+    }
+    if (known) mb_phi_add_rows(worker->phi, count, c, worker->rows == NO_ROWS);
+    worker->rows = known ? SOME_ROWS : BROKEN_ROWS;
+}
+
 /* All slots have ended: their part of the parameters' gradient. */
 static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
     const adjoint_call *call = task->call;
@@ -242,7 +263,9 @@ static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
         phi_w[i] = slot->x;
         phi_v[i] = slot->phi_solution;
     }
-    MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, &worker->gradient));
+    MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, worker->rows == SOME_ROWS,
+                           &worker->gradient));
+    worker->rows = NO_ROWS;
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
 }
@@ -283,9 +306,11 @@ static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call
                     .load = load,
                     .advance = advance,
                     .group = group,
+                    .round = add_rows,
                     .batch = batch,
                     .together = true,
                     .call = call};
+    for (size_t i = 0; i < solver->workers; ++i) solver->worker[i].rows = NO_ROWS;
     if (check) MB_TRY(mb_pool_run(solver->pool, check_worker, &task));
     mb_sums_clear(solver);
     MB_TRY(mb_task_run(&task));
@@ -397,7 +422,7 @@ static mb_status product_group(const mb_task *task, mb_worker *worker, size_t co
         phi_w[i] = slot->x;
         phi_v[i] = slot->g;
     }
-    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, &worker->gradient);
+    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, false, &worker->gradient);
 }
 
 mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w, const float *v,

@@ -390,6 +390,7 @@ static mb_status task_worker(void *context, size_t index, size_t workers) {
         MB_TRY(fill_slots(task, worker, &next, end));
         MB_TRY(apply_busy(task, worker, &busy));
         while (busy > 0) {
+            size_t had_part = busy;
             for (size_t i = 0; i < task->solver->lanes; ++i) {
                 mb_slot *slot = &worker->slots[i];
                 bool done = false;
@@ -397,6 +398,7 @@ static mb_status task_worker(void *context, size_t index, size_t workers) {
                 MB_TRY(task->advance(task, worker, slot, &done));
                 slot->busy = !done;
             }
+            if (task->round) task->round(task, worker, next - first, had_part == next - first);
             if (!task->together) MB_TRY(fill_slots(task, worker, &next, end));
             MB_TRY(apply_busy(task, worker, &busy));
         }

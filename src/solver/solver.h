@@ -57,6 +57,7 @@ typedef struct mb_slot {
     const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
     float *w_buffer;
     double rho, rho_last, rho_first, p_norm;
+    float step;           /* of the last round: w grew by step times what Phi was applied to */
     mb_adjoint_result adjoint;
     /* unrolled */
     float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
@@ -68,6 +69,7 @@ typedef struct mb_worker {
     mb_slot *slots; /* [lanes] */
     mb_gradient gradient;
     mb_gradient part; /* unrolled: of the samples in hand */
+    enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows; /* adjoint: of w, see mb_phi_add_rows */
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     uint64_t applications, iterations;
@@ -105,6 +107,8 @@ typedef struct mb_task {
     mb_status (*load)(const struct mb_task *task, mb_worker *worker, mb_slot *slot);
     mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
     mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
+    /* after each round of `together`: `all` of the group's samples had a part in it */
+    void (*round)(const struct mb_task *task, mb_worker *worker, size_t count, bool all);
     size_t batch;
     bool bias;   /* out = Phi in + b                                                */
     bool starts; /* samples start at the solver's start; `load` says which are fresh */

@@ -259,7 +259,7 @@ static mb_status pairs(const mb_solver *solver, mb_worker *worker, mb_slot *cons
         phi_w[i] = busy[i]->out;
         phi_v[i] = tape_g(solver, busy[i], busy[i]->at);
     }
-    MB_TRY(mb_phi_gradient(worker->phi, number, w, v, phi_w, phi_v, &worker->part));
+    MB_TRY(mb_phi_gradient(worker->phi, number, w, v, phi_w, phi_v, false, &worker->part));
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
 }
