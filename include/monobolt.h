@@ -241,6 +241,7 @@ typedef struct mb_report {
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions, estimated          */
     uint32_t step_reductions;    /* times the run-time check of the step halved it: 0       */
     uint64_t iterations, applications;
+    double multiply_adds;        /* of A, A' and weight gradients, that were not by known zeros */
     uint32_t converged;          /* samples                                                 */
     double ms_total;             /* wall clock                                              */
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;

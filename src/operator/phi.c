@@ -24,6 +24,8 @@ struct mb_phi {
     const mb_kernels *kernels;
     bool gradient;
     uint64_t version;
+    double work;             /* multiply-adds so far                                 */
+    double *block_work;      /* [block]: of A, for one sample                        */
     float *bias;             /* [size]                                               */
     mb_phi_abreast *abreast; /* NULL: samples one by one                             */
     mb_dnn *dnn;
@@ -52,6 +54,7 @@ static void layout(mb_phi *phi) {
     }
     phi->conv = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
     phi->stack = mb_arena_take(&phi->arena, model->block_count, sizeof(mb_conv *));
+    phi->block_work = mb_arena_take(&phi->arena, model->block_count, sizeof(double));
     phi->bias = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->x = mb_arena_take(&phi->arena, samples * model->size, sizeof(float));
     phi->z = mb_arena_take(&phi->arena, model->size, sizeof(float));
@@ -79,6 +82,36 @@ static bool column_started(const mb_model *model, size_t block) {
         if (model->blocks[b].column == model->blocks[block].column) return true;
     }
     return false;
+}
+
+/* Pairs of a row and a tap that meet a cell, along one axis: taps beyond the border are no work. */
+static double taps_met(const mb_block *block, uint32_t rows, uint32_t before, uint32_t cells) {
+    size_t met = 0;
+    for (uint32_t p = 0; p < rows; ++p) {
+        for (uint32_t a = 0; a < block->kernel; ++a) {
+            int64_t at = (int64_t)block->stride * p - before + a;
+            met += at >= 0 && at < cells;
+        }
+    }
+    return (double)met;
+}
+
+static double block_work(const mb_model *model, const mb_block *block) {
+    const mb_tier *tier = &model->tiers[block->column];
+    const mb_rows *rows = &model->rows[block->row];
+    if (block->kind != MB_CONVOLUTION) return (double)block->count;
+    return taps_met(block, rows->height, block->before_y, tier->height) *
+           taps_met(block, rows->width, block->before_x, tier->width) * tier->channels *
+           rows->channels;
+}
+
+/* Of A for one sample; active: tiers that count, or NULL for all. */
+static double rows_work(const mb_phi *phi, const bool *active) {
+    double sum = 0;
+    for (size_t b = 0; b < phi->model->block_count; ++b) {
+        if (active == NULL || active[phi->model->blocks[b].column]) sum += phi->block_work[b];
+    }
+    return sum;
 }
 
 static mb_status convolutions_create(mb_phi *phi) {
@@ -120,6 +153,9 @@ mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *k
     layout(phi);
     MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
     layout(phi);
+    for (size_t b = 0; b < model->block_count; ++b) {
+        phi->block_work[b] = block_work(model, &model->blocks[b]);
+    }
     MB_GOTO(fail, status, mb_dnn_create(&phi->dnn));
     MB_GOTO(fail, status, convolutions_create(phi));
     MB_GOTO(fail, status, mb_dnn_commit(phi->dnn));
@@ -264,10 +300,12 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
                        mb_affine affine) {
     while (count > 0) {
         size_t now = next_group(phi, count);
+        const bool *active = NULL;
         if (now > 1)
-            mb_phi_abreast_apply(phi->abreast, now, v, out, affine);
+            active = mb_phi_abreast_apply(phi->abreast, now, v, out, affine);
         else
             MB_TRY(apply_one(phi, *v, *out, affine));
+        phi->work += (double)now * (rows_work(phi, active) + rows_work(phi, NULL));
         v += now;
         out += now;
         count -= now;
@@ -298,33 +336,12 @@ mb_status mb_phi_convolve(mb_phi *phi, size_t count) {
     return MB_OK;
 }
 
-/* Pairs of a row and a tap that meet a cell, along one axis: taps beyond the border are no work. */
-static double taps_met(const mb_block *block, uint32_t rows, uint32_t before, uint32_t cells) {
-    size_t met = 0;
-    for (uint32_t p = 0; p < rows; ++p) {
-        for (uint32_t a = 0; a < block->kernel; ++a) {
-            int64_t at = (int64_t)block->stride * p - before + a;
-            met += at >= 0 && at < cells;
-        }
-    }
-    return (double)met;
+double mb_phi_multiply_adds(const mb_phi *phi) {
+    return 2 * rows_work(phi, NULL); /* A and A' */
 }
 
-double mb_phi_multiply_adds(const mb_phi *phi) {
-    double sum = 0;
-    for (size_t b = 0; b < phi->model->block_count; ++b) {
-        const mb_block *block = &phi->model->blocks[b];
-        const mb_tier *tier = &phi->model->tiers[block->column];
-        const mb_rows *rows = &phi->model->rows[block->row];
-        if (block->kind == MB_CONVOLUTION) {
-            sum += taps_met(block, rows->height, block->before_y, tier->height) *
-                   taps_met(block, rows->width, block->before_x, tier->width) * tier->channels *
-                   rows->channels;
-        } else {
-            sum += (double)block->count;
-        }
-    }
-    return 2 * sum; /* A and A' */
+double mb_phi_work(const mb_phi *phi) {
+    return phi->work;
 }
 
 /* ------------------------------------------------------------------- gradient -- */
@@ -432,6 +449,8 @@ mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, cons
         else
             MB_TRY(gradient_one(phi, *w, *v, sums));
         scale_gradients(phi, now, w, v, phi_w, phi_v, sums);
+        bool known = rows_of_w && now > 1; /* A v, A w, and two outer products of that size */
+        phi->work += (double)now * (known ? 3 : 4) * rows_work(phi, NULL);
         w += now;
         v += now;
         phi_w += now;

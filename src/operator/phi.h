@@ -63,6 +63,8 @@ void mb_phi_clear(mb_phi *phi);
 mb_status mb_phi_convolve(mb_phi *phi, size_t count);
 /* Multiply-adds of mb_phi_apply for one sample: those of A and A', dense blocks included. */
 double mb_phi_multiply_adds(const mb_phi *phi);
+/* Those that were really asked for since the mb_phi was made, gradients included. */
+double mb_phi_work(const mb_phi *phi);
 
 mb_status mb_gradient_create(mb_gradient *sums, const mb_model *model);
 void mb_gradient_destroy(mb_gradient *sums);

@@ -269,8 +269,8 @@ static void finish(const mb_phi_abreast *phi, const mb_tier *tier, mb_band band,
     }
 }
 
-void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
-                          float *const *out, mb_affine affine) {
+const bool *mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
+                                 float *const *out, mb_affine affine) {
     const mb_model *model = phi->model;
     float *to[MB_ABREAST_LANES_MAX];
     for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
@@ -285,6 +285,7 @@ void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const 
             finish(phi, tier, band, affine.plus ? affine.plus + tier->offset : NULL, to);
         }
     }
+    return phi->active;
 }
 
 /* ------------------------------------------------------------------- gradient -- */

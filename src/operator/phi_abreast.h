@@ -16,8 +16,8 @@ mb_status mb_phi_abreast_create(mb_phi_abreast **phi, const mb_model *model,
 void mb_phi_abreast_destroy(mb_phi_abreast *phi);
 void mb_phi_abreast_refresh(mb_phi_abreast *phi);
 
-/* out[n] = Phi (v[n] - from) + plus, n < count <= lanes */
-void mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
+/* out[n] = Phi (v[n] - from) + plus, n < count <= lanes. Returns which tiers were not all zero. */
+const bool *mb_phi_abreast_apply(mb_phi_abreast *phi, size_t count, const float *const *v,
                           float *const *out, mb_affine affine);
 
 /* Rows of w: A S w = the sum of those of the last applications, each times c [lanes]; `fresh`

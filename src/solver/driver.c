@@ -426,6 +426,7 @@ mb_status mb_call_begin(mb_solver *solver) {
         w->ms_operator = w->ms_prox = w->ms_acceleration = w->ms_adjoint = w->ms_gradient = 0;
         w->ms_other = 0;
         w->applications = w->iterations = 0;
+        w->work_before = mb_phi_work(w->phi);
         w->converged = w->reductions = 0;
     }
     return MB_OK;
@@ -449,6 +450,7 @@ void mb_call_end(const mb_solver *solver, double began, mb_report *report) {
         report->ms_gradient += w->ms_gradient;
         report->ms_other += w->ms_other;
         report->applications += w->applications;
+        report->multiply_adds += mb_phi_work(w->phi) - w->work_before;
         report->iterations += w->iterations;
         report->converged += w->converged;
         report->step_reductions += w->reductions;

@@ -73,6 +73,7 @@ typedef struct mb_worker {
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     uint64_t applications, iterations;
+    double work_before; /* of its Phi, when the call began */
     uint32_t converged, reductions;
     char red_zone[64]; /* keeps two workers' counters on different cache lines */
 } mb_worker;

@@ -35,7 +35,7 @@ static const char *const phase_names[PHASES] = {"operator", "prox", "acceleratio
                                                 "idle",     "other"};
 
 /* What is kept of a timed round. */
-enum { TOTAL = PHASES, ITERATIONS, ADJOINT_ITERATIONS, APPLICATIONS, GFLOPS, FIGURES };
+enum { TOTAL = PHASES, ITERATIONS, ADJOINT_ITERATIONS, APPLICATIONS, MADE, GFLOPS, FIGURES };
 
 typedef struct session {
     bench *b;
@@ -245,6 +245,7 @@ static void report_speed(session *s) {
     double gflops = median(s, GFLOPS), peak = fmax(s->peak.onednn, s->peak.openblas);
     report(s, "applications", median(s, APPLICATIONS), "of Phi per image");
     report(s, "multiply_adds", s->multiply_adds, "per application and image");
+    report(s, "made", median(s, MADE), "multiply-adds per image, in all");
     report(s, "gflops", gflops, "GFLOPS");
     bench_report(s->b, "sgemm.side", (double)s->peak.side, "");
     bench_report(s->b, "sgemm.onednn_gflops", s->peak.onednn, "GFLOPS");
@@ -279,12 +280,8 @@ static void keep_step(session *s, size_t round, const mb_step *step, double ms) 
     to[ITERATIONS * n] = step->iterations;
     to[ADJOINT_ITERATIONS * n] = step->adjoint_iterations;
     to[APPLICATIONS * n] = step->applications;
-    /* The gradient by the weights is worth two applications: A v and A w, and two outer products
-     * of the same size. Unrolled, every iteration has one, and so has the loss.              */
-    bool unrolled = mb_network_train_settings(s->network)->gradient == MB_UNROLLED;
-    double gradients = unrolled ? step->iterations + 1 : 1;
-    double products = (double)s->batch * (step->applications + 2 * gradients);
-    to[GFLOPS * n] = 1e-6 * 2 * s->multiply_adds * products / ms;
+    to[MADE * n] = (f->multiply_adds + a->multiply_adds) / (double)s->batch;
+    to[GFLOPS * n] = 1e-6 * 2 * (f->multiply_adds + a->multiply_adds) / ms;
 }
 
 static int time_steps(session *s, mb_step *step) {
@@ -380,7 +377,8 @@ static void keep_call(session *s, size_t round, const mb_report *r) {
     to[TOTAL * n] = ms;
     to[ITERATIONS * n] = (double)r->iterations / batch;
     to[APPLICATIONS * n] = (double)r->applications / batch;
-    to[GFLOPS * n] = 1e-6 * 2 * s->multiply_adds * (double)r->applications / ms;
+    to[MADE * n] = r->multiply_adds / batch;
+    to[GFLOPS * n] = 1e-6 * 2 * r->multiply_adds / ms;
 }
 
 static int time_calls(session *s, mb_report *r) {
