@@ -28,8 +28,9 @@ typedef struct mb_prox_args {
     size_t rows;
     uint32_t k;
     float alpha, c;
-    bool warm;              /* u (or z) and lambda hold the solution for a nearby x. A state that
-                               is wrong, whatever it holds, costs time and nothing else   */
+    bool warm;              /* u (or, without u, z) and lambda hold the solution for a nearby x. A
+                               state that is wrong, whatever it holds, costs time and nothing
+                               else                                                       */
 } mb_prox_args;
 
 /* What `residual` adds up over the hidden variables; r is the step T(x) - x. */
@@ -37,7 +38,7 @@ typedef struct mb_residual_sums {
     double weighted; /* r'Sr: the squared norm in the metric of the marginals               */
     double plain;    /* ||r - mean||^2                                                      */
     double update;   /* ||dq||^2 of the prox step, to first order                           */
-    double second;   /* sum of (q du^2)^2, du the step of log q: what is left out of dq     */
+    double second;   /* over rows, (sum q du^2)^2, du the step of log q: what dq leaves out */
     double largest;  /* |du|, over all                                                      */
     double norm;     /* ||q||^2                                                             */
 } mb_residual_sums;

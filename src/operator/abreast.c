@@ -8,7 +8,7 @@
  * of 2 x 2 outputs: with g the kernel, d the 4 x 4 inputs and the transforms G, B, T,
  *     outputs = T' [ (G g G') * (B' d B) ] T,      * by entries, summed over the channels.
  * Its numbers are small (0, 1, -1, 1/2), so the result is as exact as the direct sum's, up to a
- * small factor; tests/test_operator.c holds it to the same bounds.
+ * small factor; tests/test_abreast.c holds it to the same bound.
  */
 #include "operator/abreast.h"
 
@@ -20,7 +20,7 @@
 #define NOWHERE UINT32_MAX
 #define TILE 16 /* numbers of a transformed tile */
 /* Floats that the transformed tiles in hand may fill: a part of a core's own cache. */
-#define TILES_FLOATS 98304
+#define TILES_FLOATS 196608
 /* What transforming costs for one channel of a tile, in multiply-adds. */
 #define TRANSFORM_PRICE 32
 /* Pairs of places whose outer products are summed up in one go. */
@@ -98,7 +98,7 @@ static void choose_tiles(const mb_abreast *b, direction *d) {
     d->tiles_y = (d->height + 1) / 2;
     d->tiles_x = (d->width + 1) / 2;
     size_t one = TILE * b->kernels->lanes * (d->in + d->outs);
-    d->chunk = TILES_FLOATS * 2 / one & ~(size_t)1; /* in pairs */
+    d->chunk = TILES_FLOATS / one & ~(size_t)1; /* in pairs */
     if (d->chunk < 2) d->chunk = 2;
 }
 
@@ -182,7 +182,7 @@ size_t mb_abreast_room(const mb_abreast *b) {
 
 /* -------------------------------------------------------------------- weights -- */
 
-/* G g G' of one kernel, whose taps are `step` floats apart. */
+/* G g G' of one kernel. */
 static void transform_kernel(const float *g, float *u) {
     float h[12];
     for (int j = 0; j < 3; ++j) {
@@ -210,7 +210,7 @@ static size_t place(const direction *d, size_t taps, uint32_t o, uint32_t i, siz
     return first * d->in * taps + (size_t)i * width + (o - first);
 }
 
-static void pack(const mb_abreast *b, direction *d, bool transposed, const float *weights) {
+static void pack(direction *d, bool transposed, const float *weights) {
     size_t taps = (size_t)d->kernel * d->kernel, step;
     for (uint32_t o = 0; o < d->outs; ++o) {
         for (uint32_t i = 0; i < d->in; ++i) {
@@ -228,12 +228,11 @@ static void pack(const mb_abreast *b, direction *d, bool transposed, const float
             for (size_t t = 0; t < TILE; ++t) to[t * d->in * d->outs] = u[t];
         }
     }
-    (void)b;
 }
 
 void mb_abreast_set_weights(mb_abreast *b, const float *weights) {
-    pack(b, &b->forward, false, weights);
-    pack(b, &b->backward, true, weights);
+    pack(&b->forward, false, weights);
+    pack(&b->backward, true, weights);
 }
 
 /* -------------------------------------------------------------------- running -- */
@@ -350,8 +349,8 @@ void mb_abreast_backward(const mb_abreast *b, mb_band band, const float *rows, f
 
 /* ------------------------------------------------------------------- gradient -- */
 
-/* Lines of rows, all in one go if they are short: the pairs of a row and the cell that the tap
- * sees from it, of both products.                                                           */
+/* One tap's part, of a band of rows: the outer products of each row and the cell that the tap sees
+ * from it, PAIRS of them at a time; rows[0] with tier[0], and rows[1] with tier[1].           */
 static void tap_gradient(const mb_abreast *b, mb_band band, uint32_t ty, uint32_t tx,
                          const float *const tier[2], const float *const rows[2], float *gradient) {
     const direction *d = &b->forward;

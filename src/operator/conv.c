@@ -163,8 +163,7 @@ mb_status mb_conv_create(mb_conv **out, mb_dnn *dnn, const mb_conv_shape *shape,
     conv->dnn = dnn;
     conv->shape = *shape;
     if (use == MB_CONV_GRADIENT) {
-        MB_GOTO(fail, status,
-                mb_pass_create(&conv->gradient, dnn, shape, MB_PASS_GRADIENT, false));
+        MB_GOTO(fail, status, mb_pass_create(&conv->gradient, dnn, shape, MB_PASS_GRADIENT, false));
     } else {
         conv->forward = choose(shape, false, forward_adds);
         conv->backward = choose(shape, true, backward_adds);
@@ -206,8 +205,7 @@ static void fold_taps(const mb_conv *conv, const route *r, const uint32_t row[2]
 }
 
 /* [o][i][kernel][kernel] to [group*group*o][fold*fold*i][k][k], or transposed if turned. */
-static void fold_weights(const mb_conv *conv, const route *r, const float *weights,
-                         float *folded) {
+static void fold_weights(const mb_conv *conv, const route *r, const float *weights, float *folded) {
     const mb_conv_shape *s = &conv->shape;
     size_t taps = (size_t)s->kernel * s->kernel, k2 = (size_t)r->shape.kernel * r->shape.kernel;
     for (uint32_t o = 0; o < r->shape.out_channels; ++o) {
@@ -307,8 +305,8 @@ static grid row_grid(const mb_conv_shape *s, const route *r) {
     return (grid){s->batch, s->out_height, s->out_width, s->out_channels, r->group};
 }
 
-static mb_status route_run(mb_conv *conv, const route *r, const grid *in_grid,
-                           const grid *out_grid, const float *in, float *out) {
+static mb_status route_run(mb_conv *conv, const route *r, const grid *in_grid, const grid *out_grid,
+                           const float *in, float *out) {
     float *room = mb_dnn_room(conv->dnn), *to = r->out ? room + r->in : out;
     if (r->in) {
         fold(in_grid, in, room);

@@ -201,7 +201,7 @@ static bool has_above(const tridiagonal *t, double x, double least) {
 
 static double largest_value(const tridiagonal *t) {
     double low = -INFINITY, high = -INFINITY, size = 0;
-    for (uint32_t i = 0; i < t->k; ++i) { /* Gershgorin's discs; no eigenvalue is below max d */
+    for (uint32_t i = 0; i < t->k; ++i) { /* Gershgorin's discs; the largest is not below max d */
         double radius = fabs(t->e[i]) + (i > 0 ? fabs(t->e[i - 1]) : 0);
         high = fmax(high, t->d[i] + radius);
         low = fmax(low, t->d[i]);

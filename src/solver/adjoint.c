@@ -262,6 +262,7 @@ static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
         v[i] = slot->solution;
         phi_w[i] = slot->x;
         phi_v[i] = slot->phi_solution;
+        if (slot->adjoint.outcome == MB_DIVERGED) v[i] = phi_v[i] = slot->x; /* zeros, not NaN */
     }
     MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, worker->rows == SOME_ROWS,
                            &worker->gradient));

@@ -19,11 +19,13 @@
 #define SUM_ERROR 2.4e-7
 
 /* The first application is made of two products, of the start and of what differs from it, each
- * with the errors of its own size.                                                          */
+ * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||A_v||^2
+ * - lambda_min).                                                                            */
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
-    double unit = slot->result.applications > 1 ? SUM_ERROR : 3 * SUM_ERROR;
-    double rows = (double)solver->model->variables * s->bound_max - coupling;
+    bool first = slot->result.applications <= 1;
+    double unit = first ? 3 * SUM_ERROR : SUM_ERROR, variables = (double)solver->model->variables;
+    double rows = variables * s->bound_max - (first ? variables * s->lambda_min : coupling);
     return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
 }
 

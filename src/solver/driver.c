@@ -217,6 +217,7 @@ static void choose_split(mb_solver *solver) {
     s->curvature = solver->settings.curvature;
     if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
     s->alpha = solver->settings.alpha > 0 ? solver->settings.alpha : START_ALPHA;
+    s->lambda_max = s->lambda_min = 0; /* not those of earlier weights */
 }
 
 /* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
@@ -415,7 +416,6 @@ mb_status mb_task_run(mb_task *task) {
 
 mb_status mb_call_begin(mb_solver *solver) {
     atomic_store(&solver->interrupted, false); /* first: what comes during the refresh counts */
-    solver->deadline = 0;
     double began = mb_clock();
     MB_TRY(mb_solver_refresh(solver));
     solver->ms_refresh = mb_clock() - began;

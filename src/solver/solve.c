@@ -22,10 +22,14 @@ typedef struct solve_call {
     mb_result *results;
     mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
     uint64_t max_iterations;
+    double tolerance;
+    int stop;       /* mb_stop */
+    bool stoppable; /* by an interrupt or a time limit */
 } solve_call;
 
-/* Iterations at most for where samples start: it need not be exact. */
+/* For where samples start, which need not be exact: it depends on the weights alone. */
 #define START_ITERATIONS 50
+#define START_TOLERANCE 1e-3
 
 /* --------------------------------------------------------------------- loading -- */
 
@@ -108,7 +112,7 @@ static bool must_end(const mb_task *task, const mb_slot *slot, mb_outcome *outco
         return true;
     }
     *outcome = MB_INTERRUPTED;
-    return mb_solver_stopping(task->solver);
+    return call->stoppable && mb_solver_stopping(task->solver);
 }
 
 /* ------------------------------------------------------------- forward-backward -- */
@@ -134,21 +138,27 @@ static double exact_residual(const mb_solver *solver, mb_slot *slot) {
     return relative_distance(solver, slot, slot->next);
 }
 
-/* Entries of log q that move by so much at most let exp(du) - 1 - du be below LEFT_OUT du^2. */
-#define STEP_MAX 4
-#define LEFT_OUT 3.1
+/* Up to steps du = STEP_MAX of log q, exp(du) - 1 - du <= 0.72 du^2. With P = 0.72 sum q du^2 of a
+ * row, the shift that makes the row sum to one again is at most P as well, and what the first
+ * order leaves out of dq at most 2 P, half as much again for products of such terms.          */
+#define STEP_MAX 1
+#define LEFT_OUT (2 * 0.72 * 1.5)
 
-/* The relative residual from its first order, if what that leaves out cannot make it larger than
- * the tolerance; twice, as the shift that makes a row sum to one has a second order too.      */
-static bool surely_below(const mb_residual_sums *sums, double tolerance, double *residual) {
-    double bound = sqrt(sums->update) + 2 * LEFT_OUT * sqrt(sums->second);
-    *residual = sums->norm > 0 ? sqrt(sums->update / sums->norm) : 0;
-    return sums->largest <= STEP_MAX && bound <= tolerance * sqrt(sums->norm);
+/* A bound of the relative residual from its first order, if that is below the tolerance; it needs
+ * 1 - c alpha >= 0, where the prox moves no further than softmax would.                      */
+static bool surely_below(const mb_solver *solver, const mb_slot *slot, const mb_residual_sums *sums,
+                         double tolerance, double *residual) {
+    double bound = sqrt(sums->update) + LEFT_OUT * sqrt(sums->second);
+    *residual = sums->norm > 0 ? bound / sqrt(sums->norm) : 0;
+    return sums->largest <= STEP_MAX && *residual <= tolerance &&
+           solver->spectrum.curvature * slot->alpha <= 1 + 1e-6;
 }
 
-static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
-    double tolerance = solver->settings.tolerance, mu = solver->spectrum.modulus;
-    if (solver->settings.stop == MB_STOP_CERTIFICATE) {
+static bool converged(const mb_task *task, mb_slot *slot, const mb_residual_sums *sums) {
+    const mb_solver *solver = task->solver;
+    const solve_call *call = task->call;
+    double tolerance = call->tolerance, mu = solver->spectrum.modulus;
+    if (call->stop == MB_STOP_CERTIFICATE) {
         if (!(sqrt(sums->plain) / (slot->alpha * mu) <= tolerance) || !(mu > 0)) return false;
         mb_certify(solver, slot);
         if (!(slot->result.certificate <= tolerance)) return false;
@@ -156,7 +166,7 @@ static bool converged(const mb_solver *solver, mb_slot *slot, const mb_residual_
         return true;
     }
     if (!(sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
-    if (surely_below(sums, tolerance, &slot->result.residual)) return true;
+    if (surely_below(solver, slot, sums, tolerance, &slot->result.residual)) return true;
     slot->result.residual = exact_residual(solver, slot);
     return slot->result.residual <= tolerance;
 }
@@ -217,7 +227,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
         *done = true;
         return MB_OK;
     }
-    if (converged(solver, slot, &sums) || must_end(task, slot, &outcome)) {
+    if (converged(task, slot, &sums) || must_end(task, slot, &outcome)) {
         if (outcome != MB_CONVERGED) slot->result.residual = exact_residual(solver, slot);
         finish(task, slot, outcome);
         *done = true;
@@ -358,7 +368,10 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                        .logits = logits,
                        .results = results,
                        .advance = ours ? advance_forward_backward : advance_peer,
-                       .max_iterations = (uint64_t)solver->settings.max_iterations};
+                       .max_iterations = (uint64_t)solver->settings.max_iterations,
+                       .tolerance = solver->settings.tolerance,
+                       .stop = solver->settings.stop,
+                       .stoppable = true};
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
@@ -378,7 +391,9 @@ mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
     solve_call call = {.q = slot->w_buffer, /* free here */
                        .results = &result,
                        .advance = advance_forward_backward,
-                       .max_iterations = START_ITERATIONS};
+                       .max_iterations = START_ITERATIONS,
+                       .tolerance = START_TOLERANCE,
+                       .stop = MB_STOP_RESIDUAL};
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
