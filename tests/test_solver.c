@@ -117,6 +117,56 @@ static void test_certificate(void **state) {
     print_message("certificate: %zu cases, error/certificate at most %.3f\n", cases, tightest);
 }
 
+/* The residual that is reported bounds that of one more plain step, recomputed here through mb_prox,
+ * closely, and is within the tolerance: also for rows of many categories that are nearly sure.  */
+static void test_residual(void **state) {
+    (void)state;
+    size_t converged = 0;
+    for (uint64_t c = 0; c < 60; ++c) {
+        static const double tolerances[] = {0.3, 1e-1, 1e-2, 1e-3};
+        const mb_tier_desc tiers[] = {{.name = "pixels", .height = 3, .width = 3, .groups = 1, .cardinality = c % 2 ? 20 : 60},
+                                      {.name = "hidden", .height = 1, .width = 1, .groups = 4, .cardinality = 3}};
+        const mb_block_desc blocks[] = {{0, 0, MB_CONVOLUTION, 3, 1, MB_SAME}, {1, 0, MB_DENSE, 0, 0, MB_SAME}, {1, 1, MB_DENSE, 0, 0, MB_SAME}};
+        const mb_model_desc desc = {.tiers = tiers, .tier_count = 2, .blocks = blocks, .block_count = 3, .m = -0.9, .monotone = true};
+        mb_model *model;
+        mb_random r;
+        mb_random_seed(&r, c + 900);
+        assert_ok(mb_model_create(&model, &desc));
+        random_parameters(model, &r, 0.5, c % 3 == 0 ? 0.5 : c % 3 == 1 ? 4 : 12);
+        mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, tolerances[c % 4]);
+        s.anderson = c % 5 ? 5 : 0;
+        mb_solver *solver = solver_with(model, s);
+        size_t n = mb_model_size(model), variables = mb_model_variables(model);
+        uint32_t k[16], at = 0;
+        for (size_t v = 0; v < variables; ++v) k[v] = v < 9 ? tiers[0].cardinality : 3;
+        int32_t observed[16];
+        float *start = malloc(n * sizeof(float)), *q = malloc(n * sizeof(float)), *g = malloc(n * sizeof(float)), *x = malloc(n * sizeof(float)), *next = malloc(n * sizeof(float));
+        for (size_t v = 0; v < variables; ++v, at += k[v - 1]) {
+            observed[v] = v < 9 && mb_random_uniform(&r) < 0.4 ? (int32_t)mb_random_below(&r, k[v]) : MB_HIDDEN;
+            for (uint32_t i = 0; i < k[v]; ++i) start[at + i] = i == v % k[v] ? 1 - 1e-4f * (float)(k[v] - 1) : 1e-4f; /* nearly sure, and wrong */
+        }
+        mb_result result;
+        mb_report report;
+        assert_ok(mb_solver_solve(solver, 1, observed, c % 4 < 2 ? start : NULL, q, g, &result, &report));
+        if (result.outcome == MB_CONVERGED && report.step_reductions == 0) {
+            double beta = 1 - report.curvature * report.alpha, square = 0, norm = 0;
+            for (size_t i = 0; i < n; ++i) x[i] = (float)(beta * q[i] + report.alpha * g[i]);
+            assert_ok(mb_prox(next, x, k, 0, variables, report.alpha, report.curvature));
+            for (size_t v = at = 0; v < variables; at += k[v++])
+                for (uint32_t i = at; observed[v] == MB_HIDDEN && i < at + k[v]; ++i) square += pow(next[i] - q[i], 2), norm += (double)q[i] * q[i];
+            double exact = sqrt(square / norm);
+            assert_below(exact, result.residual * 1.001 + 2e-6);
+            assert_below(result.residual, s.tolerance);
+            assert_below(result.residual, 2 * exact + 2e-6);
+            ++converged;
+        }
+        free(start), free(q), free(g), free(x), free(next);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+    assert_true(converged > 40);
+}
+
 /* Twenty models per budget, twenty starts each: all ends within the certificates of each other. */
 static void test_uniqueness(void **state) {
     (void)state;
@@ -565,7 +615,7 @@ static void test_two_solvers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_certificate), cmocka_unit_test(test_uniqueness),
+        cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
         cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
         cmocka_unit_test(test_interrupt),   cmocka_unit_test(test_two_solvers),
