@@ -184,8 +184,14 @@ typedef enum mb_method {
 typedef enum mb_stop { MB_STOP_RESIDUAL, MB_STOP_CERTIFICATE } mb_stop;
 typedef enum mb_adjoint_method { MB_CONJUGATE_GRADIENTS, MB_DAMPED_FIXED_POINT } mb_adjoint_method;
 
+/* softmax(b), or the marginals when nothing is observed, where the solution is known to be unique */
+typedef enum mb_start { MB_START_BIAS, MB_START_UNOBSERVED } mb_start;
+
 typedef struct mb_solver_settings {
     int method;                 /* mb_method                                                */
+    int start;                  /* mb_start: where samples begin. From MB_START_UNOBSERVED the
+                                   residual is small sooner, but not that of a few variables far
+                                   from what is observed, a label say: tighten the tolerance */
     double alpha;               /* step; 0: the largest one proven to converge, 2/L below   */
     double curvature;           /* the split c in (0, 2]; 0: max(1 - m, what Phi needs)     */
     double lambda;              /* Frank-Wolfe's regularisation                             */
@@ -227,7 +233,8 @@ typedef struct mb_result {
     uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
     uint32_t rejected_singular; /* ... not formed: the small system was singular             */
     double residual;            /* || q+ - q || / || q || over the hidden variables, where q+
-                                   is the method's next iterate without acceleration         */
+                                   is the method's next iterate without acceleration; of a small
+                                   step a close upper bound                                  */
     double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
     double gap;                 /* F(q) - F* <= gap; INFINITY: no certificate                */
     double free_energy;         /* F(q) of the hidden variables, constants of the observed
@@ -245,7 +252,8 @@ typedef struct mb_report {
     uint32_t converged;          /* samples                                                 */
     double ms_total;             /* wall clock                                              */
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
-    double ms_refresh;           /* wall clock: taking over weights that have changed       */
+    double ms_refresh;           /* wall clock: taking over weights that have changed: packing,
+                                    the spectrum, where samples start                       */
 } mb_report;
 
 typedef struct mb_solver mb_solver;
@@ -263,7 +271,8 @@ MB_API void mb_solver_interrupt(mb_solver *solver);
 /* Mean-field marginals.
  *   observed [batch][variables]  the category of each observed variable, or MB_HIDDEN;
  *                                NULL: nothing is observed
- *   start    [batch][size]       where to start (positive, rows summing to one), or NULL
+ *   start    [batch][size]       where to start (positive, rows summing to one), or NULL: as the
+ *                                settings say
  *   q        [batch][size]       out: the marginals; observed variables are one-hot
  *   logits   [batch][size]       out, or NULL: Phi q + b
  *   results  [batch]             out, or NULL
@@ -496,7 +505,7 @@ MB_API void mb_network_destroy(mb_network *network);
 MB_API mb_network_info mb_network_describe(const mb_network *network);
 MB_API mb_model *mb_network_model(mb_network *network);
 MB_API const mb_solver_settings *mb_network_solver_settings(const mb_network *network);
-/* Replaces them for trainers created from now on; a saved network keeps its spec's. */
+/* Replaces them, for trainers and evaluations from now on; a saved network keeps its spec's. */
 MB_API mb_status mb_network_set_solver_settings(mb_network *network,
                                                 const mb_solver_settings *settings);
 MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
@@ -636,8 +645,8 @@ typedef struct mb_prox_timing {
 MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
                                  double c, int kernels, size_t threads, size_t repeats);
 
-/* Phi on a batch against the convolutions it cannot do without, as it computes them (folded where
- * that is faster) and with nothing between them.                                              */
+/* Phi on a batch against the products it cannot do without, as it computes them (by Winograd's or
+ * folded where that is faster) and with nothing between them.                                              */
 typedef struct mb_operator_timing {
     mb_timing apply, convolutions;
     double multiply_adds; /* of A and A' for one sample: taps beyond the border do not count */

@@ -79,7 +79,7 @@ static void test_certificate(void **state) {
             static const double tolerances[] = {1e-1, 1e-2, 1e-4, 1e-7};
             for (int t = 0; t < 4; ++t) {
                 mb_solver_settings s = settings_of(method, tolerances[t]);
-                s.max_iterations = 60;
+                s.max_iterations = 60, s.start = seed % 2 ? MB_START_UNOBSERVED : MB_START_BIAS;
                 mb_solver *solver = solver_with(model, s);
                 assert_ok(mb_solver_solve(solver, B, observed, NULL, q, logits, results, NULL));
                 for (size_t i = 0; i < B; ++i) {
@@ -134,7 +134,7 @@ static void test_residual(void **state) {
         assert_ok(mb_model_create(&model, &desc));
         random_parameters(model, &r, 0.5, c % 3 == 0 ? 0.5 : c % 3 == 1 ? 4 : 12);
         mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, tolerances[c % 4]);
-        s.anderson = c % 5 ? 5 : 0;
+        s.anderson = c % 5 ? 5 : 0, s.start = c / 4 % 2 ? MB_START_UNOBSERVED : MB_START_BIAS;
         mb_solver *solver = solver_with(model, s);
         size_t n = mb_model_size(model), variables = mb_model_variables(model);
         uint32_t k[16], at = 0;
@@ -165,6 +165,43 @@ static void test_residual(void **state) {
         mb_model_destroy(model);
     }
     assert_true(converged > 40);
+}
+
+/* Both starts lead to the same answers, of single samples and of groups; the second is the solution
+ * itself where nothing is observed, at once.                                                  */
+static void test_starts(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model = random_model(&spec, &r, 700 + seed, -0.5);
+        dense d = dense_of(model);
+        enum { B = 45 };
+        int32_t *observed = random_observed(&d, &r, B, 0.4);
+        float *q[2];
+        mb_result results[2][B];
+        for (int start = 0; start < 2; ++start) {
+            mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, 1e-3);
+            s.stop = MB_STOP_CERTIFICATE, s.start = start;
+            mb_solver *solver = solver_with(model, s);
+            q[start] = malloc(B * d.n * sizeof(float));
+            assert_ok(mb_solver_solve(solver, B, observed, NULL, q[start], NULL, results[start], NULL));
+            mb_solver_destroy(solver);
+        }
+        for (size_t i = 0; i < B; ++i) {
+            assert_int_equal(results[0][i].outcome, MB_CONVERGED);
+            assert_int_equal(results[1][i].outcome, MB_CONVERGED);
+            assert_below(distance(q[0] + i * d.n, q[1] + i * d.n, d.n), results[0][i].certificate + results[1][i].certificate);
+        }
+        mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, 1e-2);
+        s.start = MB_START_UNOBSERVED;
+        mb_solver *solver = solver_with(model, s);
+        assert_ok(mb_solver_solve(solver, 20, NULL, NULL, q[0], NULL, results[0], NULL));
+        for (size_t i = 0; i < 20; ++i) assert_true(results[0][i].outcome == MB_CONVERGED && results[0][i].iterations == 0);
+        mb_solver_destroy(solver);
+        free(observed), free(q[0]), free(q[1]), dense_free(&d);
+        mb_model_destroy(model);
+    }
 }
 
 /* Twenty models per budget, twenty starts each: all ends within the certificates of each other. */
@@ -615,7 +652,7 @@ static void test_two_solvers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_uniqueness),
+        cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
         cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
         cmocka_unit_test(test_interrupt),   cmocka_unit_test(test_two_solvers),

@@ -249,13 +249,16 @@ static mb_status worker_refresh(void *context, size_t index, size_t workers) {
     simple_start(solver);
     set_start_x(solver);
     solver->start_g_known = false;
-    if (settings->method != MB_FORWARD_BACKWARD || settings->unrolled) return MB_OK;
+    if (settings->start != MB_START_UNOBSERVED || settings->method != MB_FORWARD_BACKWARD ||
+        settings->unrolled) {
+        return MB_OK;
+    }
     return solver->spectrum.modulus > 0 ? mb_solve_nothing_observed(solver, worker) : MB_OK;
 }
 
-/* Samples start at the marginals when nothing is observed: they have the mean of what Phi adds to
- * b, and save one iteration or a few. Where there may be several solutions, and for the
- * methods that are compared, it is softmax(b); also if the iterations are differentiated.     */
+/* The marginals when nothing is observed have the mean of what Phi adds to b. Where there may be
+ * several solutions, and for the methods that are compared, samples start at softmax(b) all the
+ * same; also if the iterations are differentiated.                                           */
 mb_status mb_solver_refresh(mb_solver *solver) {
     const mb_model *model = solver->model;
     if (!model->accepted) {

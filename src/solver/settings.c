@@ -9,6 +9,7 @@
 
 static const char *const methods[] = {"forward-backward", "krahenbuhl", "baque", "frank-wolfe",
                                       NULL};
+static const char *const starts[] = {"bias", "unobserved", NULL};
 static const char *const stops[] = {"residual", "certificate", NULL};
 static const char *const adjoints[] = {"cg", "fixed-point", NULL};
 
@@ -16,6 +17,8 @@ static const char *const adjoints[] = {"cg", "fixed-point", NULL};
 
 static const mb_setting table[] = {
     {"method", MB_CHOICE, FIELD(method), .choices = methods, .help = "the update of the marginals"},
+    {"start", MB_CHOICE, FIELD(start), .choices = starts,
+     .help = "where samples begin: at softmax(b), or at the marginals when nothing is observed"},
     {"alpha", MB_REAL, FIELD(alpha), .low = 0, .high = 1,
      .help = "step size; 0: the largest that is proven to converge"},
     {"curvature", MB_REAL, FIELD(curvature), .low = 0, .high = 2,
