@@ -63,6 +63,11 @@ typedef struct mb_pair {
 
 #define MB_ABREAST_LANES_MAX 16
 
+/* Of Winograd's transforms: numbers of a tile, and two of the points. */
+#define MB_TILE 36
+#define MB_WINOGRAD_A 0.625
+#define MB_WINOGRAD_B 1.5
+
 typedef struct mb_abreast_kernels {
     size_t lanes;
     size_t block; /* the largest block of a product */
@@ -73,8 +78,8 @@ typedef struct mb_abreast_kernels {
     /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps */
     void (*product)(const mb_product *product, float *const out[2], const mb_tap *taps,
                     size_t count);
-    /* Winograd's transform of 4 x 4 places to 16 numbers, `stride` floats apart, and of 16 sums
-     * to 2 x 2 places; where out is NULL, there is no place                                  */
+    /* Winograd's transform of 6 x 6 places to as many numbers, `stride` floats apart, and of their
+     * sums to 4 x 4 places; where out is NULL, there is no place                             */
     void (*tile_in)(float *to, size_t stride, const float *const *x, size_t channels);
     void (*tile_out)(float *const *out, const float *from, size_t stride, size_t channels,
                      bool adds);

@@ -4,11 +4,13 @@
  * sees from a place of the output, or that it sees none: this is all that A and A', strides and
  * borders differ in. A tap beyond the border costs nothing.
  *
- * Where the kernel is 3 x 3 and the stride 1, Winograd's F(2x2, 3x3) needs 16 products for the 36
- * of 2 x 2 outputs: with g the kernel, d the 4 x 4 inputs and the transforms G, B, T,
+ * Where the kernel is 3 x 3 and the stride 1, Winograd's F(4x4, 3x3) needs 36 products for the 144
+ * of 4 x 4 outputs: with g the kernel, d the 6 x 6 inputs and the transforms G, B, T,
  *     outputs = T' [ (G g G') * (B' d B) ] T,      * by entries, summed over the channels.
- * Its numbers are small (0, 1, -1, 1/2), so the result is as exact as the direct sum's, up to a
- * small factor; tests/test_abreast.c holds it to the same bound.
+ * The transforms evaluate polynomials at 0, +-A, +-B and infinity. How much is lost to rounding
+ * depends on the points: with 1 and 2, the usual ones, four times as much as in the direct sum;
+ * with 5/8 and 3/2, whose powers are exact too, about twice as much. tests/test_abreast.c holds it
+ * to the bound of the direct sum.
  */
 #include "operator/abreast.h"
 
@@ -18,11 +20,11 @@
 #include "base/status.h"
 
 #define NOWHERE UINT32_MAX
-#define TILE 16 /* numbers of a transformed tile */
+#define SIDE 4 /* of the outputs of a tile; of its inputs, SIDE + 2 */
 /* Floats that the transformed tiles in hand may fill: a part of a core's own cache. */
-#define TILES_FLOATS 196608
+#define TILES_FLOATS 98304
 /* What transforming costs for one channel of a tile, in multiply-adds. */
-#define TRANSFORM_PRICE 32
+#define TRANSFORM_PRICE 140
 /* Pairs of places whose outer products are summed up in one go. */
 #define PAIRS 64
 #define TAPS_MAX (31 * 31)
@@ -90,14 +92,14 @@ static void choose_tiles(const mb_abreast *b, direction *d) {
     const mb_conv_shape *s = &b->shape;
     bool fits = s->kernel == 3 && s->stride == 1 && s->before_y < 3 && s->before_x < 3;
     if (!fits) return;
-    double tiles = (double)((d->height + 1) / 2) * ((d->width + 1) / 2);
+    uint32_t tiles_y = (d->height + SIDE - 1) / SIDE, tiles_x = (d->width + SIDE - 1) / SIDE;
     double met = (double)taps_met(d->from_y, (size_t)d->height * 3) *
                  (double)taps_met(d->from_x, (size_t)d->width * 3);
-    double tiled = tiles * ((double)TILE * d->in * d->outs + TRANSFORM_PRICE * (d->in + d->outs));
-    if (tiled >= met * d->in * d->outs) return;
-    d->tiles_y = (d->height + 1) / 2;
-    d->tiles_x = (d->width + 1) / 2;
-    size_t one = TILE * b->kernels->lanes * (d->in + d->outs);
+    double tile = (double)MB_TILE * d->in * d->outs + TRANSFORM_PRICE * (d->in + d->outs);
+    if (tile * tiles_y * tiles_x >= met * d->in * d->outs) return;
+    d->tiles_y = tiles_y;
+    d->tiles_x = tiles_x;
+    size_t one = MB_TILE * b->kernels->lanes * (d->in + d->outs);
     d->chunk = TILES_FLOATS / one & ~(size_t)1; /* in pairs */
     if (d->chunk < 2) d->chunk = 2;
 }
@@ -122,7 +124,7 @@ static void layout_direction(mb_abreast *b, direction *d) {
     size_t taps = (size_t)d->kernel * d->kernel, weights;
     d->from_y = mb_arena_take(&b->arena, (size_t)d->height * d->kernel, sizeof(uint32_t));
     d->from_x = mb_arena_take(&b->arena, (size_t)d->width * d->kernel, sizeof(uint32_t));
-    if (taps == 9) taps = TILE; /* whether there are tiles is not known yet */
+    if (taps == 9) taps = MB_TILE; /* whether there are tiles is not known yet */
     if (!mb_mul(taps * d->in, d->outs, &weights)) b->arena.overflow = true;
     d->weights = mb_arena_take(&b->arena, weights, sizeof(float));
 }
@@ -172,7 +174,7 @@ static size_t tile_stride(const mb_abreast *b, const direction *d, uint32_t chan
 
 static size_t direction_room(const mb_abreast *b, const direction *d) {
     if (d->tiles_y == 0) return 0;
-    return TILE * (tile_stride(b, d, d->in) + tile_stride(b, d, d->outs));
+    return MB_TILE * (tile_stride(b, d, d->in) + tile_stride(b, d, d->outs));
 }
 
 size_t mb_abreast_room(const mb_abreast *b) {
@@ -182,23 +184,27 @@ size_t mb_abreast_room(const mb_abreast *b) {
 
 /* -------------------------------------------------------------------- weights -- */
 
-/* G g G' of one kernel. */
-static void transform_kernel(const float *g, float *u) {
-    float h[12];
-    for (int j = 0; j < 3; ++j) {
-        float a = g[j], b = g[3 + j], c = g[6 + j];
-        h[j] = a;
-        h[3 + j] = 0.5f * (a + b + c);
-        h[6 + j] = 0.5f * (a - b + c);
-        h[9 + j] = c;
-    }
-    for (int i = 0; i < 4; ++i) {
-        float a = h[3 * i], b = h[3 * i + 1], c = h[3 * i + 2];
-        u[4 * i] = a;
-        u[4 * i + 1] = 0.5f * (a + b + c);
-        u[4 * i + 2] = 0.5f * (a - b + c);
-        u[4 * i + 3] = c;
-    }
+/* G g of three numbers, `step` apart: the polynomial at the points, divided by what the transform
+ * of the inputs has too much.                                                               */
+static void evaluate(const double *g, double *u, size_t step) {
+    const double a = MB_WINOGRAD_A, b = MB_WINOGRAD_B, a2 = a * a, b2 = b * b;
+    const double of_a = 0.5 / (a2 * (a2 - b2)), of_b = 0.5 / (b2 * (b2 - a2));
+    double even_a = of_a * (g[0] + a2 * g[2 * step]), odd_a = of_a * a * g[step];
+    double even_b = of_b * (g[0] + b2 * g[2 * step]), odd_b = of_b * b * g[step];
+    u[0] = g[0] / (a2 * b2);
+    u[step] = even_a + odd_a;
+    u[2 * step] = even_a - odd_a;
+    u[3 * step] = even_b + odd_b;
+    u[4 * step] = even_b - odd_b;
+    u[5 * step] = g[2 * step];
+}
+
+/* G g G' of one kernel, or of that kernel turned by half. */
+static void transform_kernel(const float *g, bool turned, double *u) {
+    double line[9], between[18];
+    for (int i = 0; i < 9; ++i) line[i] = g[turned ? 8 - i : i];
+    for (int j = 0; j < 3; ++j) evaluate(line + j, between + j, 3);
+    for (int i = 0; i < 6; ++i) evaluate(between + 3 * i, u + 6 * i, 1);
 }
 
 /* Where the weight of an output's and an input's channel belongs, of the first tap; *step: from
@@ -221,11 +227,10 @@ static void pack(direction *d, bool transposed, const float *weights) {
                 for (size_t t = 0; t < taps; ++t) to[t * step] = w[t];
                 continue;
             }
-            float turned[9], u[TILE]; /* each of the 16 is a product of its own */
-            for (size_t t = 0; t < 9; ++t) turned[t] = w[transposed ? 8 - t : t];
-            transform_kernel(turned, u);
+            double u[MB_TILE]; /* each of its numbers belongs to a product of its own */
+            transform_kernel(w, transposed, u);
             float *to = d->weights + place(d, 1, o, i, &step);
-            for (size_t t = 0; t < TILE; ++t) to[t * d->in * d->outs] = u[t];
+            for (size_t t = 0; t < MB_TILE; ++t) to[t * d->in * d->outs] = (float)u[t];
         }
     }
 }
@@ -279,10 +284,11 @@ static void run_direct(const mb_abreast *b, const direction *d, mb_band band, co
 /* The transforms of tile (ty, tx). */
 static void tile_in(const mb_abreast *b, const direction *d, const float *from, uint32_t ty,
                     uint32_t tx, float *to) {
-    const float *x[TILE];
+    const float *x[MB_TILE];
     size_t cell = d->in * b->kernels->lanes;
-    for (uint32_t i = 0; i < TILE; ++i) {
-        uint32_t y = 2 * ty + i / 4 - d->before_y, at = 2 * tx + i % 4 - d->before_x;
+    for (uint32_t i = 0; i < MB_TILE; ++i) {
+        uint32_t y = SIDE * ty + i / (SIDE + 2) - d->before_y;
+        uint32_t at = SIDE * tx + i % (SIDE + 2) - d->before_x;
         bool inside = y < d->in_height && at < d->in_width; /* negative ones are huge */
         x[i] = inside ? from + ((size_t)y * d->in_width + at) * cell : b->zero;
     }
@@ -291,9 +297,9 @@ static void tile_in(const mb_abreast *b, const direction *d, const float *from, 
 
 static void tile_out(const mb_abreast *b, const direction *d, mb_band band, const float *from,
                      uint32_t ty, uint32_t tx, float *to, bool adds) {
-    float *out[4];
-    for (uint32_t i = 0; i < 4; ++i) {
-        uint32_t y = 2 * ty + i / 2, x = 2 * tx + i % 2;
+    float *out[SIDE * SIDE];
+    for (uint32_t i = 0; i < SIDE * SIDE; ++i) {
+        uint32_t y = SIDE * ty + i / SIDE, x = SIDE * tx + i % SIDE;
         size_t at = (size_t)(y - band.first) * d->width + x;
         out[i] = y < band.end && x < d->width ? to + at * d->outs * b->kernels->lanes : NULL;
     }
@@ -304,14 +310,14 @@ static void run_tiles(const mb_abreast *b, const direction *d, mb_band band, con
                       float *to, bool adds, float *room) {
     size_t lanes = b->kernels->lanes, in = d->in * lanes, outs = d->outs * lanes;
     size_t in_stride = tile_stride(b, d, d->in), out_stride = tile_stride(b, d, d->outs);
-    float *input = room, *output = room + TILE * in_stride;
-    uint32_t end = (band.end + 1) / 2 * d->tiles_x, chunk = (uint32_t)d->chunk;
-    for (uint32_t first = band.first / 2 * d->tiles_x; first < end; first += chunk) {
+    float *input = room, *output = room + MB_TILE * in_stride;
+    uint32_t end = (band.end + SIDE - 1) / SIDE * d->tiles_x, chunk = (uint32_t)d->chunk;
+    for (uint32_t first = band.first / SIDE * d->tiles_x; first < end; first += chunk) {
         uint32_t now = end - first < chunk ? end - first : chunk;
         for (uint32_t t = 0; t < now; ++t) {
             tile_in(b, d, from, (first + t) / d->tiles_x, (first + t) % d->tiles_x, input + t * in);
         }
-        for (size_t f = 0; f < TILE; ++f) {
+        for (size_t f = 0; f < MB_TILE; ++f) {
             mb_product product = {
                 d->weights + f * d->in * d->outs, d->in, d->outs, 1, d->block, false};
             for (uint32_t t = 0; t < now; t += 2) {

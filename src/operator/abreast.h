@@ -23,7 +23,8 @@ size_t mb_abreast_room(const mb_abreast *block);
 /* weights [out channels][in channels][kernel][kernel] */
 void mb_abreast_set_weights(mb_abreast *block, const float *weights);
 
-/* Lines first .. end - 1 of the output; `first` is even. */
+/* Lines first .. end - 1 of the output; `first` is a multiple of MB_BAND_LINES. */
+#define MB_BAND_LINES 4
 typedef struct mb_band {
     uint32_t first, end;
 } mb_band;

@@ -16,7 +16,7 @@
 #include "operator/abreast.h"
 
 /* Floats of a band of lines, in all lanes: a part of a core's own cache. */
-#define BAND_FLOATS 32768
+#define BAND_FLOATS 65536
 /* Cells whose outer products are summed up in one go. */
 #define PAIRS 64
 
@@ -74,10 +74,11 @@ static mb_conv_shape shape_of(const mb_model *model, const mb_block *block) {
                            .before_x = block->before_x};
 }
 
-/* Lines of a band, an even number, of lines of so many floats. */
+/* Lines of a band, of lines of so many floats. */
 static uint32_t band_of(const mb_phi_abreast *phi, uint32_t height, size_t line) {
-    size_t lines = BAND_FLOATS / (line * phi->kernels->lanes) & ~(size_t)1;
-    return lines < 2 ? 2 : lines < height ? (uint32_t)lines : height;
+    size_t lines = BAND_FLOATS / (line * phi->kernels->lanes);
+    if (lines >= height) return height;
+    return lines < MB_BAND_LINES ? MB_BAND_LINES : (uint32_t)(lines - lines % MB_BAND_LINES);
 }
 
 /* A dense block writes all of a tier at once. */
