@@ -104,6 +104,50 @@ static void test_implicit_gradient(void **state) {
     }
 }
 
+/* A last step that is not measured: fewer iterations, and w and the gradient as close to the exact
+ * ones as the tolerance asks for.                                                            */
+static void test_foresee(void **state) {
+    (void)state;
+    size_t saved = 0, cases = 0;
+    for (uint64_t seed = 1; seed <= 24; ++seed) {
+        static const double tolerances[] = {1e-1, 1e-2, 1e-3};
+        problem p;
+        problem_make(&p, 2300 + seed, seed % 2 ? 0.01 : -0.5);
+        size_t n = p.d.n, count;
+        mb_model_parameters(p.model, &count);
+        float *q = malloc(n * sizeof(float)), *z = malloc(n * sizeof(float)), *dloss = malloc(n * sizeof(float)), *w[3], *gradient[3];
+        mb_adjoint_result result[3];
+        mb_wrt wrt = seed / 2 % 2 ? MB_WRT_LOGITS : MB_WRT_MARGINALS;
+        for (int i = 0; i < 3; ++i) { /* exactly, without, with */
+            mb_solver_settings s;
+            mb_solver *solver;
+            mb_solver_settings_default(&s);
+            s.tolerance = 1e-6, s.max_iterations = 3000, s.threads = 1, s.foresee = i == 2;
+            s.adjoint_tolerance = i > 0 ? tolerances[seed % 3] : 1e-6;
+            assert_ok(mb_solver_create(&solver, p.model, &s));
+            w[i] = malloc(n * sizeof(float)), gradient[i] = calloc(count, sizeof(float));
+            assert_ok(mb_solver_solve(solver, 1, p.observed, NULL, q, z, NULL, NULL));
+            for (size_t j = 0; j < n; ++j) dloss[j] = (float)(p.linear[j] + 2 * p.quadratic[j] * (wrt == MB_WRT_LOGITS ? z[j] : q[j]));
+            assert_ok(mb_solver_adjoint(solver, 1, p.observed, q, z, wrt, dloss, w[i], gradient[i], &result[i], NULL));
+            assert_int_equal(result[i].outcome, MB_CONVERGED);
+            mb_solver_destroy(solver);
+        }
+        double norm[2] = {0}, error[2] = {0};
+        for (size_t j = 0; j < n; ++j) norm[0] += pow(w[0][j], 2), error[0] += pow(w[2][j] - w[0][j], 2);
+        for (size_t j = 0; j < count; ++j) norm[1] += pow(gradient[0][j], 2), error[1] += pow(gradient[2][j] - gradient[0][j], 2);
+        assert_below(sqrt(error[0] / norm[0]), tolerances[seed % 3]);
+        assert_below(sqrt(error[1] / norm[1]), 2 * tolerances[seed % 3]);
+        assert_true(result[2].iterations <= result[1].iterations);
+        saved += result[1].iterations - result[2].iterations;
+        ++cases;
+        for (int i = 0; i < 3; ++i) free(w[i]), free(gradient[i]);
+        free(q), free(z), free(dloss);
+        problem_free(&p);
+    }
+    print_message("foresight: %zu adjoint systems, %zu iterations saved\n", cases, saved);
+    assert_true(saved >= cases / 3);
+}
+
 /* The residual that is reported is rhs - (I - Phi S) y in the norm of S, recomputed here densely
  * from w; both methods mean the same by their tolerance, and CG needs fewer iterations.          */
 static void test_residual(void **state) {
@@ -299,6 +343,7 @@ static void test_paper_iterations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_implicit_gradient),
+        cmocka_unit_test(test_foresee),
         cmocka_unit_test(test_residual),
         cmocka_unit_test(test_batch_sum),
         cmocka_unit_test(test_paper_iterations),

@@ -204,6 +204,52 @@ static void test_starts(void **state) {
     }
 }
 
+/* With foresight an answer costs an application less, if not all of them. What is foreseen comes
+ * true: measured again, the residual is within the tolerance; and the certificate holds of the point that is returned. Who asks
+ * for logits gets what he would get without.                                                  */
+static void test_foresee(void **state) {
+    (void)state;
+    enum { B = 21 };
+    size_t saved = 0, kept = 0, samples = 0;
+    for (uint64_t c = 0; c < 40; ++c) {
+        static const double tolerances[] = {1e-1, 1e-2, 1e-3, 1e-4};
+        random_spec spec;
+        mb_random r;
+        mb_model *model = random_model(&spec, &r, 900 + c, budgets[c / 4 % 4]);
+        dense d = dense_of(model);
+        int32_t *observed = random_observed(&d, &r, B, 0.4);
+        float *q[4], *logits = malloc(B * d.n * sizeof(float));
+        mb_result results[4][B], measured[B];
+        for (int i = 0; i < 4; ++i) { /* without, with, with but for logits, exactly */
+            mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, i < 3 ? tolerances[c % 4] : 1e-6);
+            s.foresee = i > 0;
+            mb_solver *solver = solver_with(model, s);
+            q[i] = malloc(B * d.n * sizeof(float));
+            assert_ok(mb_solver_solve(solver, B, observed, NULL, q[i], i == 2 ? logits : NULL, results[i], NULL));
+            mb_solver_destroy(solver);
+        }
+        mb_solver *solver = solver_with(model, settings_of(MB_FORWARD_BACKWARD, tolerances[c % 4]));
+        assert_ok(mb_solver_solve(solver, B, observed, q[1], q[2], NULL, measured, NULL));
+        for (size_t i = 0; i < B; ++i) {
+            const mb_result *plain = &results[0][i], *ahead = &results[1][i];
+            assert_int_equal(plain->outcome, MB_CONVERGED);
+            assert_int_equal(ahead->outcome, MB_CONVERGED);
+            assert_int_equal(results[2][i].iterations, plain->iterations);
+            assert_true(ahead->applications <= plain->applications);
+            assert_below(distance(q[1] + i * d.n, q[3] + i * d.n, d.n), ahead->certificate + results[3][i].certificate);
+            saved += plain->applications - ahead->applications;
+            kept += measured[i].iterations == 0;
+            ++samples;
+        }
+        for (int i = 0; i < 4; ++i) free(q[i]);
+        free(observed), free(logits), dense_free(&d);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+    print_message("foresight: %zu samples, %zu applications saved, %zu within the tolerance\n", samples, saved, kept);
+    assert_true(saved > samples / 3 && kept * 100 >= samples * 99);
+}
+
 /* Twenty models per budget, twenty starts each: all ends within the certificates of each other. */
 static void test_uniqueness(void **state) {
     (void)state;
@@ -652,7 +698,7 @@ static void test_two_solvers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
+        cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_foresee), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
         cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
         cmocka_unit_test(test_interrupt),   cmocka_unit_test(test_two_solvers),

@@ -121,6 +121,11 @@ class Ours:
                   for name in ("q.f32", "logits.f32")]
         return arrays[0], arrays[1], about
 
+    def infer(self, tolerance, limit):
+        """(marginals, about them), without logits"""
+        about = self.ask("infer", tolerance, limit, self.folder)
+        return self.read("q.f32", "<f4").reshape(-1, self.spec.size), about
+
     def prox(self, x, k, alpha):
         x.astype("<f4").tofile(self.path("x.f32"))
         about = self.ask("prox", k, alpha, self.folder)

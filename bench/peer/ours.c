@@ -15,6 +15,7 @@
  *   step                       one training step
  *   gradient FILE              the loss of the next step's batch and its gradient, without a step
  *   solve TOLERANCE LIMIT DIR  marginals (q.f32) and logits (logits.f32) of that batch
+ *   infer TOLERANCE LIMIT DIR  marginals alone, as the peer's
  *   prox K ALPHA DIR           the prox (z.f32) of the rows of K floats in x.f32, cold
  *
  * A path is the rest of its line, spaces and all.
@@ -45,7 +46,6 @@ typedef struct session {
     uint8_t *shown, *shuffled;
     int32_t *truth, *labels, *observed;
     float *q, *logits, *gradient;
-    mb_result *results;
 } session;
 
 static double now(void) {
@@ -147,7 +147,6 @@ static void session_create(session *s, char **argv) {
     s->q = allocate(s->batch, s->size * sizeof *s->q);
     s->logits = allocate(s->batch, s->size * sizeof *s->logits);
     s->gradient = allocate(info.parameters, sizeof *s->gradient);
-    s->results = allocate(s->batch, sizeof *s->results);
 }
 
 static void session_destroy(session *s) {
@@ -158,8 +157,8 @@ static void session_destroy(session *s) {
     mb_dataset_destroy(s->marks);
     mb_network_destroy(s->network);
     mb_network_destroy(s->probe);
-    void *arrays[] = {s->order,    s->shown, s->shuffled, s->truth,    s->labels,
-                      s->observed, s->q,     s->logits,   s->gradient, s->results};
+    void *arrays[] = {s->order,    s->shown, s->shuffled, s->truth,   s->labels,
+                      s->observed, s->q,     s->logits,   s->gradient};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) free(arrays[i]);
 }
 
@@ -242,7 +241,8 @@ static void command_gradient(session *s, const char *file) {
     answer_step(&step, ms);
 }
 
-static void command_solve(session *s, double tolerance, long limit, const char *folder) {
+static void command_solve(session *s, bool logits, double tolerance, long limit,
+                          const char *folder) {
     if (s->solver == NULL || tolerance != s->solver_tolerance || limit != s->solver_limit) {
         mb_solver_settings settings = *mb_network_solver_settings(s->network);
         settings.tolerance = tolerance;
@@ -254,19 +254,16 @@ static void command_solve(session *s, double tolerance, long limit, const char *
         s->solver_limit = limit;
     }
     mb_report report;
-    double worst = 0, began = now();
-    check(mb_solver_solve(s->solver, s->batch, s->observed, NULL, s->q, s->logits, s->results,
-                          &report));
+    double batch = (double)s->batch, began = now();
+    check(mb_solver_solve(s->solver, s->batch, s->observed, NULL, s->q, logits ? s->logits : NULL,
+                          NULL, &report));
     double ms = now() - began;
-    for (size_t n = 0; n < s->batch; ++n) {
-        if (!(s->results[n].residual <= worst)) worst = s->results[n].residual;
-    }
     save(folder, "q.f32", s->q, s->batch * s->size * sizeof *s->q);
-    save(folder, "logits.f32", s->logits, s->batch * s->size * sizeof *s->logits);
-    printf("{\"ms\": %.6f, \"iterations\": %.4f, \"converged\": %u, \"residual\": %.6g, "
+    if (logits) save(folder, "logits.f32", s->logits, s->batch * s->size * sizeof *s->logits);
+    printf("{\"ms\": %.6f, \"iterations\": %.4f, \"applications\": %.4f, \"converged\": %u, "
            "\"alpha\": %.6g, \"curvature\": %.6g}\n",
-           ms, (double)report.iterations / (double)s->batch, report.converged, worst, report.alpha,
-           report.curvature);
+           ms, (double)report.iterations / batch, (double)report.applications / batch,
+           report.converged, report.alpha, report.curvature);
 }
 
 typedef struct prox_slice {
@@ -338,7 +335,9 @@ static void run(session *s, char *line) {
     } else if (sscanf(line, "gradient %n", &at) == 0 && at > 0) {
         command_gradient(s, line + at);
     } else if (sscanf(line, "solve %lf %ld %n", &number, &limit, &at) == 2 && at > 0) {
-        command_solve(s, number, limit, line + at);
+        command_solve(s, true, number, limit, line + at);
+    } else if (sscanf(line, "infer %lf %ld %n", &number, &limit, &at) == 2 && at > 0) {
+        command_solve(s, false, number, limit, line + at);
     } else if (sscanf(line, "prox %u %lf %n", &k, &number, &at) == 2 && at > 0) {
         command_prox(s, k, number, line + at);
     } else {

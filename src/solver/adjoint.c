@@ -13,6 +13,9 @@
  * norm ||.||_S relative to rhs.
  *
  * Phi w comes for free: Phi S y = y - rhs + residual, so Phi w = y + residual (+ Phi d - rhs).
+ * So does one step of the fixed point y <- rhs + Phi S y = y + residual, and what Phi S leaves of a
+ * vector is known of the first one: with `foresee`, that step may be the last, not measured; then
+ * Phi w is that of the w before it.
  *
  * The slot's tensors, under the names used here:
  *   y = x    rest = r (residual)    p = u    sp = next    out = next_u    S rest, then w = w_buffer
@@ -99,6 +102,18 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     k->cg_update(y, rest, p, out, slot->step, slot->adjoint.iterations == 0, n);
     slot->rho_last = slot->rho;
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
+    if (slot->adjoint.iterations > 0) return;
+    /* rest = (1 - step) rhs + step Phi S rhs, and the two sides of it are orthogonal in S */
+    double change = 1 - slot->step;
+    slot->shrink = sqrt(slot->rho / slot->rho_last + change * change) / fabs(slot->step);
+}
+
+/* Whether one step of the fixed point would be enough, with a factor of two in hand. */
+static bool foreseen(const mb_solver *solver, const mb_slot *slot) {
+    double left = 2 * slot->shrink * sqrt(slot->rho / slot->rho_first);
+    return solver->settings.foresee && solver->spectrum.modulus > 0 &&
+           solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS && slot->shrink < 0.5 &&
+           left <= solver->settings.adjoint_tolerance;
 }
 
 /* The next direction, and S of it; rest and the last direction are orthogonal in S. */
@@ -137,6 +152,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
                                    : NULL,
                     (mb_observing){.zero = {slot->next, slot->w_buffer}});
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
+    slot->ahead = false;
     slot->d = sample_of(solver, slot, call->dloss);
     slot->phi_solution = call->logits ? sample_of(solver, slot, call->logits) : slot->g;
     if (call->gradient && call->logits == NULL) {
@@ -156,11 +172,12 @@ static void finish(const mb_task *task, mb_slot *slot) {
     const adjoint_call *call = task->call;
     size_t n = solver->model->size;
     float *w = slot->w_buffer, *phi_w = slot->x;
+    if (slot->ahead) solver->kernels->axpy(slot->x, 1, slot->r, n);
     covariance(solver, slot, w, slot->x); /* w is zero elsewhere since `load` */
     bool logits = call->wrt == MB_WRT_LOGITS;
     for (size_t i = 0; i < n; ++i) {
         if (logits) w[i] += slot->d[i];
-        phi_w[i] += slot->r[i] - (logits ? 0 : slot->d[i]);
+        phi_w[i] += (slot->ahead ? 0 : slot->r[i]) - (logits ? 0 : slot->d[i]);
     }
     const mb_kernels *k = solver->kernels;
     if (!isfinite(k->dot(w, w, n)) || !isfinite(k->dot(phi_w, phi_w, n))) {
@@ -172,6 +189,7 @@ static void finish(const mb_task *task, mb_slot *slot) {
     }
     if (call->w) memcpy(call->w + slot->sample * n, w, n * sizeof(float));
     slot->adjoint.residual = slot->rho_first > 0 ? sqrt(slot->rho / slot->rho_first) : 0;
+    if (slot->ahead) slot->adjoint.residual *= slot->shrink;
     if (call->results) call->results[slot->sample] = slot->adjoint;
 }
 
@@ -182,6 +200,10 @@ static bool ended(const mb_solver *solver, mb_slot *slot) {
         return true;
     }
     if (slot->rho <= tolerance * tolerance * slot->rho_first) return true;
+    if (foreseen(solver, slot)) {
+        slot->ahead = true;
+        return true;
+    }
     if (slot->adjoint.iterations >= (uint64_t)solver->settings.adjoint_iterations) {
         slot->adjoint.outcome = MB_ITERATION_LIMIT;
         return true;
@@ -244,7 +266,7 @@ static void add_rows(const mb_task *task, mb_worker *worker, size_t count, bool 
                  task->solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS;
     for (size_t i = 0; i < count; ++i) {
         c[i] = worker->slots[i].step;
-        known = known && worker->slots[i].adjoint.outcome != MB_DIVERGED;
+        known = known && worker->slots[i].adjoint.outcome != MB_DIVERGED && !worker->slots[i].ahead;
     }
     if (known) mb_phi_add_rows(worker->phi, count, c, worker->rows == NO_ROWS);
     worker->rows = known ? SOME_ROWS : BROKEN_ROWS;

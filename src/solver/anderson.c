@@ -45,50 +45,57 @@ static bool solve_small(double a[MB_WINDOW_MAX][MB_WINDOW_MAX], double *b, size_
     return true;
 }
 
-/* gamma from the history; false if the system is singular. */
-static bool coefficients(const mb_solver *solver, const mb_slot *slot, float *gamma) {
+/* gamma from the history, and the squared norm of r - sum gamma_a dr_a; false if the system is
+ * singular.                                                                                 */
+static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted) {
     double products[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
-    double a[MB_WINDOW_MAX][MB_WINDOW_MAX], b[MB_WINDOW_MAX], largest = 0;
+    double a[MB_WINDOW_MAX][MB_WINDOW_MAX], b[MB_WINDOW_MAX], with_r[MB_WINDOW_MAX], largest = 0;
     const double *next = products;
     size_t n = slot->columns;
     solver->kernels->anderson_products(products, slot->q, slot->r, (const float *const *)slot->dr,
                                        n, solver->model->size);
     for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j <= i; ++j) a[i][j] = *next++;
-        b[i] = *next++;
+        b[i] = with_r[i] = *next++;
         if (a[i][i] > largest) largest = a[i][i];
     }
     for (size_t i = 0; i < n; ++i) a[i][i] += 1e-8 * largest;
     if (!(largest > 0) || !solve_small(a, b, n)) return false;
+    slot->mixed = weighted;
     for (size_t i = 0; i < n; ++i) {
-        gamma[i] = (float)b[i];
-        if (!isfinite(gamma[i])) return false;
+        slot->gamma[i] = (float)b[i];
+        slot->mixed -= b[i] * with_r[i];
+        if (!isfinite(slot->gamma[i])) return false;
     }
+    slot->mixed = fmax(slot->mixed, 1e-4 * weighted); /* what is left after rounding */
     return true;
 }
 
-void mb_anderson_step(const mb_solver *solver, mb_slot *slot) {
+void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted) {
     size_t n = solver->model->size;
     size_t window = solver->spectrum.modulus > 0 ? (size_t)solver->settings.anderson : 0;
-    const mb_kernels *kernels = solver->kernels;
-    float gamma[MB_WINDOW_MAX];
     bool first = slot->columns == 0 && slot->newest == 0;
     if (window > 0 && !first) { /* there is a T and r to differ from */
         size_t column = (slot->newest - 1) % window;
-        kernels->anderson_push(slot->dt[column], slot->dr[column], slot->safe, slot->x, slot->r,
-                               slot->last_r, n);
+        solver->kernels->anderson_push(slot->dt[column], slot->dr[column], slot->safe, slot->x,
+                                       slot->r, slot->last_r, n);
         if (slot->columns < window) ++slot->columns;
     } else {
         for (size_t i = 0; i < n; ++i) slot->safe[i] = slot->x[i] + slot->r[i];
     }
     ++slot->newest;
-    slot->accelerated = slot->columns > 0 && coefficients(solver, slot, gamma);
+    slot->accelerated = slot->columns > 0 && coefficients(solver, slot, weighted);
+    if (!slot->accelerated) slot->mixed = weighted;
+}
+
+void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x) {
+    size_t n = solver->model->size;
     if (slot->accelerated) {
-        kernels->anderson_mix(slot->x, slot->safe, (const float *const *)slot->dt, gamma,
-                              slot->columns, n);
+        solver->kernels->anderson_mix(x, slot->safe, (const float *const *)slot->dt, slot->gamma,
+                                      slot->columns, n);
         ++slot->result.accelerated;
     } else {
-        memcpy(slot->x, slot->safe, n * sizeof(float));
+        memcpy(x, slot->safe, n * sizeof(float));
         slot->result.rejected_singular += slot->columns > 0;
     }
     float *last = slot->last_r;

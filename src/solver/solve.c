@@ -25,6 +25,7 @@ typedef struct solve_call {
     double tolerance;
     int stop;       /* mb_stop */
     bool stoppable; /* by an interrupt or a time limit */
+    bool foresee;   /* may end with a step that is not measured */
 } solve_call;
 
 /* For where samples start, which need not be exact: it depends on the weights alone. */
@@ -73,7 +74,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
                     (mb_observing){.one_hot = slot->q, .zero = {slot->r, slot->last_r}});
     memset(slot->lambda, 0, model->variables * sizeof(float));
     mb_anderson_reset(slot);
-    slot->weighted = slot->plain = INFINITY;
+    slot->weighted = slot->plain = slot->mixed = INFINITY;
     slot->reductions = 0;
     slot->result = (mb_result){.outcome = MB_ITERATION_LIMIT, .residual = INFINITY};
     slot->in = slot->q;
@@ -88,19 +89,24 @@ static void finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
     const solve_call *call = task->call;
     size_t n = task->solver->model->size;
     slot->result.outcome = outcome;
-    mb_certify(task->solver, slot);
+    if (call->results) mb_certify(task->solver, slot);
     memcpy(call->q + slot->sample * n, slot->q, n * sizeof(float));
     if (call->logits) memcpy(call->logits + slot->sample * n, slot->g, n * sizeof(float));
     if (call->results) call->results[slot->sample] = slot->result;
 }
 
-/* || a - q || / || q || over the hidden variables. */
-static double relative_distance(const mb_solver *solver, const mb_slot *slot, const float *a) {
-    double norm = 0, square = 0;
+/* || a - q ||^2 over the hidden variables, and *norm = || q ||^2. */
+static double distance(const mb_solver *solver, const mb_slot *slot, const float *a, double *norm) {
+    double square = *norm = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        square += solver->kernels->distance(&norm, a, slot->q, slot->hidden + solver->runs[i].first,
+        square += solver->kernels->distance(norm, a, slot->q, slot->hidden + solver->runs[i].first,
                                             slot->hidden_count[i], solver->runs[i].k);
     }
+    return square;
+}
+
+static double relative_distance(const mb_solver *solver, const mb_slot *slot, const float *a) {
+    double norm, square = distance(solver, slot, a, &norm);
     return norm > 0 ? sqrt(square / norm) : 0;
 }
 
@@ -207,6 +213,42 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
     return false;
 }
 
+/* The squared length of the step after the next one, foreseen: it shrinks as what is left of r by
+ * Anderson's combination, and then as a step from such a combination did the last time; with a
+ * factor of two in hand.                                                                    */
+static double foreseen(const mb_slot *slot, double left, const mb_residual_sums *sums) {
+    if (left == INFINITY || !(sums->weighted <= left) || !(sums->largest <= STEP_MAX)) {
+        return INFINITY; /* there was no such step, or it is no guide */
+    }
+    return 4 * (sums->weighted / left) * (slot->mixed / sums->weighted) * sums->update;
+}
+
+/* Ends with the next step. What is proven of this point holds of the next one as well: the
+ * certificate grows by the way between them.                                                 */
+static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, double update) {
+    const mb_solver *solver = task->solver;
+    const solve_call *call = task->call;
+    size_t n = solver->model->size;
+    float *q = call->q + slot->sample * n, *x = slot->next_u; /* free after mb_certify */
+    double began = mb_clock();
+    slot->result.outcome = MB_CONVERGED;
+    if (call->results) mb_certify(solver, slot);
+    mb_anderson_step(solver, slot, x);
+    memcpy(q, slot->q, n * sizeof(float));
+    worker->ms_acceleration += mb_clock() - began;
+    began = mb_clock();
+    mb_slot_prox(solver, slot, q, NULL, slot->lambda, x, slot->alpha, solver->spectrum.curvature,
+                 true);
+    ++slot->result.iterations;
+    worker->ms_prox += mb_clock() - began;
+    if (call->results == NULL) return;
+    double norm = 0, square = distance(solver, slot, q, &norm), way = sqrt(square);
+    slot->result.residual = sqrt(update / norm);
+    slot->result.certificate += way;
+    slot->result.gap = slot->result.free_energy = NAN;
+    call->results[slot->sample] = slot->result;
+}
+
 static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot) {
     double began = mb_clock();
     mb_slot_prox(solver, slot, slot->q, NULL, slot->lambda, slot->x, slot->alpha,
@@ -218,6 +260,7 @@ static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot)
 static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker, mb_slot *slot,
                                           bool *done) {
     const mb_solver *solver = task->solver;
+    const solve_call *call = task->call;
     mb_outcome outcome = MB_CONVERGED;
     double began = mb_clock();
     ++slot->result.applications;
@@ -235,11 +278,19 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
         return MB_OK;
     }
     if (!safeguard(solver, slot, &sums)) {
+        double left = slot->mixed, enough = call->tolerance * call->tolerance * sums.norm, next;
         slot->weighted = sums.weighted;
         slot->plain = sums.plain;
-        mb_anderson_step(solver, slot);
+        mb_anderson_fit(solver, slot, sums.weighted);
+        if (call->foresee && (next = foreseen(slot, left, &sums)) <= enough) {
+            worker->ms_acceleration += mb_clock() - began;
+            finish_ahead(task, worker, slot, next);
+            *done = true;
+            return MB_OK;
+        }
+        mb_anderson_step(solver, slot, slot->x);
     } else {
-        slot->plain = INFINITY; /* the next point does not come from this one */
+        slot->plain = slot->mixed = INFINITY; /* the next point does not come from this one */
     }
     worker->ms_acceleration += mb_clock() - began;
     prox_step(solver, worker, slot);
@@ -361,17 +412,21 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_call_begin(solver));
-    bool ours = solver->settings.method == MB_FORWARD_BACKWARD;
+    const mb_solver_settings *settings = &solver->settings;
+    bool ours = settings->method == MB_FORWARD_BACKWARD;
     solve_call call = {.observed = observed,
                        .start = start,
                        .q = q,
                        .logits = logits,
                        .results = results,
                        .advance = ours ? advance_forward_backward : advance_peer,
-                       .max_iterations = (uint64_t)solver->settings.max_iterations,
-                       .tolerance = solver->settings.tolerance,
-                       .stop = solver->settings.stop,
-                       .stoppable = true};
+                       .max_iterations = (uint64_t)settings->max_iterations,
+                       .tolerance = settings->tolerance,
+                       .stop = settings->stop,
+                       .stoppable = true,
+                       .foresee = settings->foresee && logits == NULL && !settings->unrolled &&
+                                  settings->stop == MB_STOP_RESIDUAL &&
+                                  solver->spectrum.modulus > 0};
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
@@ -387,9 +442,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
 mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
     size_t bytes = solver->model->size * sizeof(float);
     const mb_slot *slot = &worker->slots[0]; /* where the only sample goes */
-    mb_result result;
-    solve_call call = {.q = slot->w_buffer, /* free here */
-                       .results = &result,
+    solve_call call = {.q = slot->w_buffer,  /* free here */
                        .advance = advance_forward_backward,
                        .max_iterations = START_ITERATIONS,
                        .tolerance = START_TOLERANCE,
@@ -401,7 +454,7 @@ mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
                     .bias = true,
                     .call = &call};
     MB_TRY(mb_task_alone(&task, worker));
-    if (result.outcome == MB_DIVERGED) return MB_OK;
+    if (slot->result.outcome == MB_DIVERGED) return MB_OK;
     memcpy(solver->start_q, slot->q, bytes);
     mb_slot_logs(solver, slot, solver->start_u);
     memcpy(solver->start_g, slot->g, bytes);

@@ -50,6 +50,8 @@ typedef struct mb_slot {
     bool accelerated;       /* the last step was Anderson's          */
     double alpha;           /* this sample's step                    */
     double weighted, plain; /* squared norms of last_r               */
+    float gamma[MB_WINDOW_MAX];
+    double mixed;           /* squared norm of what Anderson's combination left of last_r */
     uint32_t reductions;
     mb_result result;
     /* adjoint: see the names in adjoint.c */
@@ -57,6 +59,8 @@ typedef struct mb_slot {
     const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
     float *w_buffer;
     double rho, rho_last, rho_first, p_norm;
+    double shrink; /* what Phi S left of the right side, as a factor                        */
+    bool ahead;    /* ended with a step that was not measured                               */
     float step;           /* of the last round: w grew by step times what Phi was applied to */
     mb_adjoint_result adjoint;
     /* unrolled */
@@ -172,8 +176,10 @@ void mb_peer_accept(const mb_solver *solver, mb_slot *slot);
 /* ----------------------------------------------------------------- anderson -- */
 
 void mb_anderson_reset(mb_slot *slot);
-/* Replaces x by the next iterate: Anderson's when there is one, else T. */
-void mb_anderson_step(const mb_solver *solver, mb_slot *slot);
+/* From x, r and the history, a combination of steps; `weighted` is the squared norm of r. */
+void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted);
+/* x, which may be the slot's own, becomes the next iterate: that combination, or else T. */
+void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x);
 
 /* -------------------------------------------------------------- certificate -- */
 
