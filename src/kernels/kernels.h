@@ -62,6 +62,7 @@ typedef struct mb_pair {
 } mb_pair;
 
 #define MB_ABREAST_LANES_MAX 16
+#define MB_ABREAST_BLOCK_MAX 12
 
 /* Of Winograd's transforms: numbers of a tile, and two of the points. */
 #define MB_TILE 36
@@ -70,7 +71,7 @@ typedef struct mb_pair {
 
 typedef struct mb_abreast_kernels {
     size_t lanes;
-    size_t block; /* the largest block of a product */
+    size_t block; /* the largest block of a product: at most MB_ABREAST_BLOCK_MAX */
     /* x[i][l] = s[i] (v[l][i] - from[i]), i < n; from may be NULL. Whether anything is not zero */
     bool (*spread)(float *x, const float *s, const float *const *v, const float *from, size_t n);
     /* out[l][i] = x[i][l] */

@@ -184,53 +184,58 @@ size_t mb_abreast_room(const mb_abreast *b) {
 
 /* -------------------------------------------------------------------- weights -- */
 
+/* One number each of as many kernels as are transformed together. */
+typedef double kernels_line[MB_ABREAST_BLOCK_MAX];
+
 /* G g of three numbers, `step` apart: the polynomial at the points, divided by what the transform
  * of the inputs has too much.                                                               */
-static void evaluate(const double *g, double *u, size_t step) {
+static void evaluate(kernels_line *g, kernels_line *u, size_t step) {
     const double a = MB_WINOGRAD_A, b = MB_WINOGRAD_B, a2 = a * a, b2 = b * b;
-    const double of_a = 0.5 / (a2 * (a2 - b2)), of_b = 0.5 / (b2 * (b2 - a2));
-    double even_a = of_a * (g[0] + a2 * g[2 * step]), odd_a = of_a * a * g[step];
-    double even_b = of_b * (g[0] + b2 * g[2 * step]), odd_b = of_b * b * g[step];
-    u[0] = g[0] / (a2 * b2);
-    u[step] = even_a + odd_a;
-    u[2 * step] = even_a - odd_a;
-    u[3 * step] = even_b + odd_b;
-    u[4 * step] = even_b - odd_b;
-    u[5 * step] = g[2 * step];
+    const double of_a = 0.5 / (a2 * (a2 - b2)), of_b = 0.5 / (b2 * (b2 - a2)), of_0 = 1 / (a2 * b2);
+    for (size_t o = 0; o < MB_ABREAST_BLOCK_MAX; ++o) {
+        double first = g[0][o], second = g[step][o], third = g[2 * step][o];
+        double even_a = of_a * (first + a2 * third), odd_a = of_a * a * second;
+        double even_b = of_b * (first + b2 * third), odd_b = of_b * b * second;
+        u[0][o] = of_0 * first;
+        u[step][o] = even_a + odd_a;
+        u[2 * step][o] = even_a - odd_a;
+        u[3 * step][o] = even_b + odd_b;
+        u[4 * step][o] = even_b - odd_b;
+        u[5 * step][o] = third;
+    }
 }
 
-/* G g G' of one kernel, or of that kernel turned by half. */
-static void transform_kernel(const float *g, bool turned, double *u) {
-    double line[9], between[18];
-    for (int i = 0; i < 9; ++i) line[i] = g[turned ? 8 - i : i];
-    for (int j = 0; j < 3; ++j) evaluate(line + j, between + j, 3);
-    for (int i = 0; i < 6; ++i) evaluate(between + 3 * i, u + 6 * i, 1);
+/* G g G' of `count` kernels, `apart` floats apart, or of those kernels turned by half; the numbers
+ * of a kernel go `stride` floats apart.                                                     */
+static void pack_tile(const float *from, size_t apart, size_t count, bool turned, float *to,
+                      size_t stride) {
+    kernels_line g[9] = {{0}}, between[18], u[MB_TILE];
+    for (size_t o = 0; o < count; ++o) {
+        for (size_t t = 0; t < 9; ++t) g[t][o] = from[o * apart + (turned ? 8 - t : t)];
+    }
+    for (size_t j = 0; j < 3; ++j) evaluate(g + j, between + j, 3);
+    for (size_t i = 0; i < 6; ++i) evaluate(between + 3 * i, u + 6 * i, 1);
+    for (size_t t = 0; t < MB_TILE; ++t) {
+        for (size_t o = 0; o < count; ++o) to[t * stride + o] = (float)u[t][o];
+    }
 }
 
-/* Where the weight of an output's and an input's channel belongs, of the first tap; *step: from
- * one tap to the next.                                                                      */
-static size_t place(const direction *d, size_t taps, uint32_t o, uint32_t i, size_t *step) {
-    size_t first = o / d->block * d->block;
-    size_t width = d->outs - first < d->block ? d->outs - first : d->block;
-    *step = d->in * width;
-    return first * d->in * taps + (size_t)i * width + (o - first);
-}
-
+/* Block by block of the outputs' channels; of tiles, each of the numbers is a product of its own. */
 static void pack(direction *d, bool transposed, const float *weights) {
-    size_t taps = (size_t)d->kernel * d->kernel, step;
-    for (uint32_t o = 0; o < d->outs; ++o) {
-        for (uint32_t i = 0; i < d->in; ++i) {
-            const float *w =
-                weights + ((transposed ? (size_t)i * d->outs + o : (size_t)o * d->in + i) * taps);
-            if (d->tiles_y == 0) {
-                float *to = d->weights + place(d, taps, o, i, &step);
-                for (size_t t = 0; t < taps; ++t) to[t * step] = w[t];
+    size_t taps = (size_t)d->kernel * d->kernel, apart = transposed ? taps : d->in * taps;
+    for (size_t first = 0; first < d->outs; first += d->block) {
+        size_t width = d->outs - first < d->block ? d->outs - first : d->block;
+        for (size_t i = 0; i < d->in; ++i) {
+            const float *w = weights + first * apart + i * (transposed ? d->outs * taps : taps);
+            if (d->tiles_y > 0) {
+                pack_tile(w, apart, width, transposed, d->weights + first * d->in + i * width,
+                          d->in * d->outs);
                 continue;
             }
-            double u[MB_TILE]; /* each of its numbers belongs to a product of its own */
-            transform_kernel(w, transposed, u);
-            float *to = d->weights + place(d, 1, o, i, &step);
-            for (size_t t = 0; t < MB_TILE; ++t) to[t * d->in * d->outs] = (float)u[t];
+            float *to = d->weights + first * d->in * taps + i * width;
+            for (size_t t = 0; t < taps; ++t) {
+                for (size_t o = 0; o < width; ++o) to[t * d->in * width + o] = w[o * apart + t];
+            }
         }
     }
 }
