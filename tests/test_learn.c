@@ -232,6 +232,9 @@ static void test_replaced_settings(void **state) {
     assert_int_equal(mb_network_set_solver_settings(s.network, &settings), MB_EINVAL);
     assert_non_null(strstr(mb_error(), "adjoint_tolerance"));
     assert_true(mb_network_solver_settings(s.network)->adjoint_tolerance < 2);
+    settings.adjoint_tolerance = 0.1, settings.alpha = 1, settings.curvature = 2; /* not together */
+    assert_int_equal(mb_network_set_solver_settings(s.network, &settings), MB_EINVAL);
+    assert_non_null(strstr(mb_error(), "curvature"));
     assert_int_equal(mb_network_set_solver_settings(NULL, &settings), MB_EINVAL);
     assert_int_equal(mb_network_set_solver_settings(s.network, NULL), MB_EINVAL);
     end(&s);

@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "solver/solver.h"
 
 #define FORMAT_KEY "format"
 #define FORMAT "monobolt-network-1"
@@ -153,12 +154,10 @@ const mb_solver_settings *mb_network_solver_settings(const mb_network *network) 
 }
 
 mb_status mb_network_set_solver_settings(mb_network *network, const mb_solver_settings *settings) {
-    size_t count;
     if (network == NULL || settings == NULL) {
         return mb_fail(MB_EINVAL, "mb_network_set_solver_settings: NULL argument");
     }
-    const mb_setting *table = mb_solver_settings_table(&count);
-    MB_TRY(mb_settings_check(table, count, settings));
+    MB_TRY(mb_solver_settings_check(settings));
     network->spec->solver = *settings;
     return MB_OK;
 }

@@ -106,38 +106,13 @@ static mb_status build(mb_solver *solver) {
     return mb_solver_refresh(solver);
 }
 
-/* A step or a split chosen from the spectrum moves with the parameters, and the gradient of the
- * iterations would have to follow it: it takes given ones.                                  */
-static mb_status unrolled_check(const mb_solver_settings *settings) {
-    if (!settings->unrolled || settings->method == MB_KRAHENBUHL) return MB_OK;
-    const char *lacking = settings->alpha == 0 ? "alpha" : "curvature";
-    if (settings->alpha > 0 &&
-        (settings->method != MB_FORWARD_BACKWARD || settings->curvature > 0)) {
-        return MB_OK;
-    }
-    return mb_fail(MB_EINVAL,
-                   "unrolled: %s = 0 (automatic) depends on the parameters; set a fixed %s above 0",
-                   lacking, lacking);
-}
-
 mb_status mb_solver_create(mb_solver **out, const mb_model *model,
                            const mb_solver_settings *settings) {
     if (out == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: solver is NULL");
     *out = NULL;
     if (model == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: model is NULL");
     mb_solver *solver;
-    size_t count;
-    const mb_setting *table = mb_solver_settings_table(&count);
-    if (settings) {
-        MB_TRY(mb_settings_check(table, count, settings));
-        if (settings->alpha * (settings->curvature - 1) >= 1) {
-            return mb_fail(MB_EINVAL,
-                           "alpha = %g is too large for curvature = %g: the prox needs "
-                           "alpha (curvature - 1) < 1",
-                           settings->alpha, settings->curvature);
-        }
-        MB_TRY(unrolled_check(settings));
-    }
+    if (settings) MB_TRY(mb_solver_settings_check(settings));
     MB_TRY(mb_alloc(&solver, 1, sizeof *solver));
     solver->model = model;
     if (settings)

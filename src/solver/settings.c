@@ -4,8 +4,8 @@
  */
 #include <stddef.h>
 
-#include "kernels/kernels.h"
-#include "monobolt.h"
+#include "base/status.h"
+#include "solver/solver.h"
 
 static const char *const methods[] = {"forward-backward", "krahenbuhl", "baque", "frank-wolfe",
                                       NULL};
@@ -57,4 +57,29 @@ const mb_setting *mb_solver_settings_table(size_t *count) {
 
 void mb_solver_settings_default(mb_solver_settings *settings) {
     mb_settings_default(table, sizeof table / sizeof *table, settings);
+}
+
+/* A step or a split chosen from the spectrum moves with the parameters, and the gradient of the
+ * iterations would have to follow it: it takes given ones.                                  */
+static mb_status unrolled_check(const mb_solver_settings *settings) {
+    if (!settings->unrolled || settings->method == MB_KRAHENBUHL) return MB_OK;
+    const char *lacking = settings->alpha == 0 ? "alpha" : "curvature";
+    if (settings->alpha > 0 &&
+        (settings->method != MB_FORWARD_BACKWARD || settings->curvature > 0)) {
+        return MB_OK;
+    }
+    return mb_fail(MB_EINVAL,
+                   "unrolled: %s = 0 (automatic) depends on the parameters; set a fixed %s above 0",
+                   lacking, lacking);
+}
+
+mb_status mb_solver_settings_check(const mb_solver_settings *settings) {
+    MB_TRY(mb_settings_check(table, sizeof table / sizeof *table, settings));
+    if (settings->alpha * (settings->curvature - 1) >= 1) {
+        return mb_fail(MB_EINVAL,
+                       "alpha = %g is too large for curvature = %g: the prox needs "
+                       "alpha (curvature - 1) < 1",
+                       settings->alpha, settings->curvature);
+    }
+    return unrolled_check(settings);
 }

@@ -102,6 +102,9 @@ struct mb_solver {
     double ms_refresh; /* of the present call */
 };
 
+/* Whether the settings, each and together, can be used: else MB_EINVAL. */
+mb_status mb_solver_settings_check(const mb_solver_settings *settings);
+
 /* ------------------------------------------------------------------- driver -- */
 
 /* One kind of work on samples. `load` prepares a slot; `advance` is called when slot->out
