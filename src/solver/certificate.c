@@ -15,9 +15,16 @@
 
 #include "solver/solver.h"
 
-/* Roundings of a sum of products, in units of its size: nine halves of the last place. A direct sum
- * has about four, one by Winograd's transforms twice as many (operator/abreast.c).          */
+/* Roundings of a sum of up to SUM_TERMS products, in units of its size: nine halves of the last place.
+ * A direct sum has about four, one by Winograd's transforms twice as many (operator/abreast.c). Those
+ * of longer sums grow with the root of their length.                                        */
 #define SUM_ERROR 5.4e-7
+#define SUM_TERMS 180
+
+static double sum_error(const mb_solver *solver) {
+    double longer = (double)solver->terms / SUM_TERMS;
+    return SUM_ERROR * sqrt(fmax(longer, 1));
+}
 
 /* The first application is made of two products, of the start and of what differs from it, each
  * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||A_v||^2
@@ -25,7 +32,8 @@
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
     bool first = slot->result.applications <= 1;
-    double unit = first ? 3 * SUM_ERROR : SUM_ERROR, variables = (double)solver->model->variables;
+    double unit = (first ? 3 : 1) * sum_error(solver);
+    double variables = (double)solver->model->variables;
     double rows = variables * s->bound_max - (first ? variables * s->lambda_min : coupling);
     return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
 }

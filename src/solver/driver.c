@@ -86,8 +86,29 @@ static size_t count_runs(const mb_model *model, mb_run *runs) {
     return count;
 }
 
+/* Products in one entry of A x and of A'y, at most: a row and a column of all blocks together. */
+static size_t longest_sum(const mb_model *model) {
+    size_t longest = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        size_t row = 0, column = 0;
+        for (size_t b = 0; b < model->block_count; ++b) {
+            const mb_block *block = &model->blocks[b];
+            const mb_tier *tier = &model->tiers[block->column];
+            const mb_rows *rows = &model->rows[block->row];
+            bool dense = block->kind != MB_CONVOLUTION;
+            size_t taps = (size_t)block->kernel * block->kernel;
+            if (block->row == t) row += dense ? tier->size : taps * tier->channels;
+            if (block->column == t) column += dense ? rows->size : taps * rows->channels;
+        }
+        longest = row > longest ? row : longest;
+        longest = column > longest ? column : longest;
+    }
+    return longest;
+}
+
 static mb_status build(mb_solver *solver) {
     const mb_model *model = solver->model;
+    solver->terms = longest_sum(model);
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
     MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);

@@ -91,6 +91,7 @@ struct mb_solver {
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
+    size_t terms; /* of the longest sum in A x or A'y */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     float *start_x, *start_g; /* what start_q is the prox of, and Phi start_q + b         */
     bool start_g_known;
