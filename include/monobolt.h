@@ -203,8 +203,10 @@ typedef struct mb_solver_settings {
     int64_t max_iterations;
     bool foresee;               /* where what is left of the residual foretells that one more step
                                    meets the tolerance, take that step, do not measure it, and
-                                   save an application of Phi: in mb_solver_solve without
-                                   logits, and in the adjoint                               */
+                                   save an application of Phi. It may be wrong, seldom by much:
+                                   the certificate is not. In the adjoint by MB_CONJUGATE_GRADIENTS,
+                                   and where mb_solver_solve is asked for no logits, stops by the
+                                   residual, and the solution is proven to be the only one    */
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
@@ -238,8 +240,8 @@ typedef struct mb_result {
     uint32_t rejected_singular; /* ... not formed: the small system was singular             */
     double residual;            /* || q+ - q || / || q || over the hidden variables, where q+
                                    is the method's next iterate without acceleration; of a small
-                                   step a close upper bound; with `foresee`, an estimate, and
-                                   gap and free_energy are not known (NAN)                   */
+                                   step a close upper bound; if it was foreseen (applications
+                                   = iterations), an estimate, and gap and free_energy are NAN */
     double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
     double gap;                 /* F(q) - F* <= gap; INFINITY: no certificate                */
     double free_energy;         /* F(q) of the hidden variables, constants of the observed
@@ -294,7 +296,7 @@ typedef enum mb_wrt { MB_WRT_LOGITS, MB_WRT_MARGINALS } mb_wrt;
 typedef struct mb_adjoint_result {
     mb_outcome outcome;
     uint32_t iterations;
-    double residual; /* relative, in the norm of the method; with `foresee`, an estimate */
+    double residual; /* relative, in the norm of the method; if foreseen, an estimate */
 } mb_adjoint_result;
 
 /* Implicit gradient. With q from mb_solver_solve and dloss the derivative of a loss with

@@ -217,7 +217,7 @@ static void test_foresee(void **state) {
         mb_random r;
         mb_model *model = random_model(&spec, &r, 900 + c, budgets[c / 4 % 4]);
         dense d = dense_of(model);
-        int32_t *observed = random_observed(&d, &r, B, 0.4);
+        int32_t *observed = random_observed(&d, &r, B, c % 5 == 4 ? 0.9 : 0.4);
         float *q[4], *logits = malloc(B * d.n * sizeof(float));
         mb_result results[4][B], measured[B];
         for (int i = 0; i < 4; ++i) { /* without, with, with but for logits, exactly */
@@ -237,6 +237,19 @@ static void test_foresee(void **state) {
             assert_int_equal(results[2][i].iterations, plain->iterations);
             assert_true(ahead->applications <= plain->applications);
             assert_below(distance(q[1] + i * d.n, q[3] + i * d.n, d.n), ahead->certificate + results[3][i].certificate);
+            if (ahead->applications == ahead->iterations) { /* foreseen: from the point before, and the way from there */
+                mb_solver_settings limit = settings_of(MB_FORWARD_BACKWARD, 1e-30);
+                mb_result before;
+                assert_true(isnan(ahead->gap) && isnan(ahead->free_energy) && ahead->residual <= tolerances[c % 4]);
+                limit.max_iterations = ahead->iterations - 1;
+                mb_solver *short_of = solver_with(model, limit);
+                assert_ok(mb_solver_solve(short_of, 1, observed + i * d.variables, NULL, q[0], NULL, &before, NULL));
+                double sum = before.certificate + distance(q[0], q[1] + i * d.n, d.n);
+                assert_below(fabs(ahead->certificate - sum), 1e-3 * sum);
+                mb_solver_destroy(short_of);
+            } else {
+                assert_true(isfinite(ahead->gap) && isfinite(ahead->free_energy));
+            }
             saved += plain->applications - ahead->applications;
             kept += measured[i].iterations == 0;
             ++samples;
@@ -247,7 +260,7 @@ static void test_foresee(void **state) {
         mb_model_destroy(model);
     }
     print_message("foresight: %zu samples, %zu applications saved, %zu within the tolerance\n", samples, saved, kept);
-    assert_true(saved > samples / 3 && kept * 100 >= samples * 99);
+    assert_true(saved > samples / 4 && kept * 100 >= samples * 98);
 }
 
 /* Twenty models per budget, twenty starts each: all ends within the certificates of each other. */

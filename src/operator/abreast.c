@@ -7,10 +7,10 @@
  * Where the kernel is 3 x 3 and the stride 1, Winograd's F(4x4, 3x3) needs 36 products for the 144
  * of 4 x 4 outputs: with g the kernel, d the 6 x 6 inputs and the transforms G, B, T,
  *     outputs = T' [ (G g G') * (B' d B) ] T,      * by entries, summed over the channels.
- * The transforms evaluate polynomials at 0, +-A, +-B and infinity. How much is lost to rounding
- * depends on the points: with 1 and 2, the usual ones, four times as much as in the direct sum;
- * with 5/8 and 3/2, whose powers are exact too, about twice as much. tests/test_abreast.c holds it
- * to the bound of the direct sum.
+ * The transforms evaluate polynomials at 0, +-A, +-B and infinity. How much is lost to rounding, in
+ * the norm over a tile, depends on the points: of normal numbers four times as much as in the direct
+ * sum with 1 and 2, the usual ones; about twice as much with 5/8 and 3/2, whose powers are exact
+ * too. tests/test_abreast.c holds it to the bound of the direct sum.
  */
 #include "operator/abreast.h"
 
@@ -124,7 +124,8 @@ static void layout_direction(mb_abreast *b, direction *d) {
     size_t taps = (size_t)d->kernel * d->kernel, weights;
     d->from_y = mb_arena_take(&b->arena, (size_t)d->height * d->kernel, sizeof(uint32_t));
     d->from_x = mb_arena_take(&b->arena, (size_t)d->width * d->kernel, sizeof(uint32_t));
-    if (taps == 9) taps = MB_TILE; /* whether there are tiles is not known yet */
+    bool tiles = taps == 9 && b->shape.stride == 1; /* perhaps: it is not known yet */
+    if (tiles) taps = MB_TILE;
     if (!mb_mul(taps * d->in, d->outs, &weights)) b->arena.overflow = true;
     d->weights = mb_arena_take(&b->arena, weights, sizeof(float));
 }

@@ -13,9 +13,9 @@
  * norm ||.||_S relative to rhs.
  *
  * Phi w comes for free: Phi S y = y - rhs + residual, so Phi w = y + residual (+ Phi d - rhs).
- * So does one step of the fixed point y <- rhs + Phi S y = y + residual, and what Phi S leaves of a
- * vector is known of the first one: with `foresee`, that step may be the last, not measured; then
- * Phi w is that of the w before it.
+ * So does one step of the fixed point y <- rhs + Phi S y = y + residual, and what Phi S left of the
+ * residuals so far is known: with `foresee`, that step may be the last, not measured; then Phi w is
+ * that of the w before it.
  *
  * The slot's tensors, under the names used here:
  *   y = x    rest = r (residual)    p = u    sp = next    out = next_u    S rest, then w = w_buffer
@@ -102,13 +102,18 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     k->cg_update(y, rest, p, out, slot->step, slot->adjoint.iterations == 0, n);
     slot->rho_last = slot->rho;
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
-    if (slot->adjoint.iterations > 0) return;
-    /* rest = (1 - step) rhs + step Phi S rhs, and the two sides of it are orthogonal in S */
-    double change = 1 - slot->step;
-    slot->shrink = sqrt(slot->rho / slot->rho_last + change * change) / fabs(slot->step);
+    /* Phi S p, p the normed residual, has three parts that are orthogonal in S: along the residual
+     * before, along p, and along the one after. How long it is tells what Phi S leaves of p.    */
+    double before = slot->adjoint.iterations > 0 ? slot->ratio / slot->last_step : 0;
+    double along = 1 - 1 / (double)slot->step - before;
+    slot->ratio = slot->rho / slot->rho_last;
+    double after = slot->ratio / slot->step;
+    double square = before / slot->last_step + along * along + after / slot->step;
+    slot->shrink = fmax(slot->shrink, sqrt(square));
+    slot->last_step = slot->step;
 }
 
-/* Whether one step of the fixed point would be enough, with a factor of two in hand. */
+/* Whether one step of the fixed point is likely to be enough; with a factor of two in hand. */
 static bool foreseen(const mb_solver *solver, const mb_slot *slot) {
     double left = 2 * slot->shrink * sqrt(slot->rho / slot->rho_first);
     return solver->settings.foresee && solver->spectrum.modulus > 0 &&
@@ -153,6 +158,8 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
                     (mb_observing){.zero = {slot->next, slot->w_buffer}});
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
     slot->ahead = false;
+    slot->shrink = 0;
+    slot->last_step = 1;
     slot->d = sample_of(solver, slot, call->dloss);
     slot->phi_solution = call->logits ? sample_of(solver, slot, call->logits) : slot->g;
     if (call->gradient && call->logits == NULL) {

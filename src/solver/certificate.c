@@ -16,14 +16,17 @@
 #include "solver/solver.h"
 
 /* Roundings of a sum of up to SUM_TERMS products, in units of its size: nine halves of the last place.
- * A direct sum has about four, one by Winograd's transforms twice as many (operator/abreast.c). Those
- * of longer sums grow with the root of their length.                                        */
+ * A direct sum of normal numbers has about four, one by Winograd's transforms twice as many
+ * (operator/abreast.c). Those of longer sums grow with the root of their length, and where all terms
+ * are alike, so that each rounds the same way, with the length itself: seen from LONG_TERMS on. */
 #define SUM_ERROR 5.4e-7
-#define SUM_TERMS 180
+#define SUM_TERMS 180.0
+#define LONG_TERMS 1000.0
 
 static double sum_error(const mb_solver *solver) {
-    double longer = (double)solver->terms / SUM_TERMS;
-    return SUM_ERROR * sqrt(fmax(longer, 1));
+    double terms = (double)solver->terms;
+    return SUM_ERROR * sqrt(fmax(fmin(terms, LONG_TERMS) / SUM_TERMS, 1)) *
+           fmax(terms / LONG_TERMS, 1);
 }
 
 /* The first application is made of two products, of the start and of what differs from it, each

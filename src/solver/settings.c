@@ -33,7 +33,8 @@ static const mb_setting table[] = {
     {"max_iterations", MB_INTEGER, FIELD(max_iterations), .fallback = 200, .low = 1, .high = 1e9,
      .help = "updates of one sample, at most"},
     {"foresee", MB_BOOLEAN, FIELD(foresee),
-     .help = "end with a step whose residual is foreseen, not measured, if no logits are asked for"},
+     .help = "end with a step whose residual is foreseen, not measured: the adjoint by cg, and "
+             "calls that ask for no logits"},
     {"adjoint_method", MB_CHOICE, FIELD(adjoint_method), .choices = adjoints,
      .help = "how the implicit gradient is solved for"},
     {"adjoint_tolerance", MB_REAL, FIELD(adjoint_tolerance), .fallback = 1e-3, .low = 0, .high = 1,

@@ -213,6 +213,10 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
     return false;
 }
 
+/* No step is foreseen to shrink the residual further than this, squared: what Anderson's combination
+ * leaves of r may be nothing, and what is not linear is then all there is.                  */
+#define FORESEEN_LEAST 1e-2
+
 /* The squared length of the step after the next one, foreseen: it shrinks as what is left of r by
  * Anderson's combination, and then as a step from such a combination did the last time; with a
  * factor of two in hand.                                                                    */
@@ -220,7 +224,7 @@ static double foreseen(const mb_slot *slot, double left, const mb_residual_sums 
     if (left == INFINITY || !(sums->weighted <= left) || !(sums->largest <= STEP_MAX)) {
         return INFINITY; /* there was no such step, or it is no guide */
     }
-    return 4 * (sums->weighted / left) * (slot->mixed / sums->weighted) * sums->update;
+    return 4 * fmax(slot->mixed / left, FORESEEN_LEAST) * sums->update;
 }
 
 /* Ends with the next step. What is proven of this point holds of the next one as well: the

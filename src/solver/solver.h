@@ -59,7 +59,8 @@ typedef struct mb_slot {
     const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
     float *w_buffer;
     double rho, rho_last, rho_first, p_norm;
-    double shrink; /* what Phi S left of the right side, as a factor                        */
+    double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
+    double ratio, last_step; /* of the last step: what it left of rho, and its length        */
     bool ahead;    /* ended with a step that was not measured                               */
     float step;           /* of the last round: w grew by step times what Phi was applied to */
     mb_adjoint_result adjoint;
