@@ -97,20 +97,19 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
     size_t n = solver->model->size;
     float *y = slot->x, *rest = slot->r, *p = slot->u, *sp = slot->next, *out = slot->next_u;
+    bool first = slot->adjoint.iterations == 0;
     double curvature = slot->p_norm - k->dot(sp, out, n); /* p'S (I - Phi S) p */
+    double last_step = slot->step, last_ratio = slot->ratio, last_rho = slot->rho;
     slot->step = (float)(slot->rho / curvature);
-    k->cg_update(y, rest, p, out, slot->step, slot->adjoint.iterations == 0, n);
-    slot->rho_last = slot->rho;
+    k->cg_update(y, rest, p, out, slot->step, first, n);
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
-    /* Phi S p, p the normed residual, has three parts that are orthogonal in S: along the residual
-     * before, along p, and along the one after. How long it is tells what Phi S leaves of p.    */
-    double before = slot->adjoint.iterations > 0 ? slot->ratio / slot->last_step : 0;
+    slot->ratio = slot->rho / last_rho;
+    /* Phi S of the residual before this step has three parts that are orthogonal in S: along the
+     * one before it, along itself, and along the one now. Its length is what Phi S left of it.   */
+    double before = first ? 0 : last_ratio / last_step, now = slot->ratio / slot->step;
     double along = 1 - 1 / (double)slot->step - before;
-    slot->ratio = slot->rho / slot->rho_last;
-    double after = slot->ratio / slot->step;
-    double square = before / slot->last_step + along * along + after / slot->step;
+    double square = (first ? 0 : before / last_step) + along * along + now / slot->step;
     slot->shrink = fmax(slot->shrink, sqrt(square));
-    slot->last_step = slot->step;
 }
 
 /* Whether one step of the fixed point is likely to be enough; with a factor of two in hand. */
@@ -123,7 +122,7 @@ static bool foreseen(const mb_solver *solver, const mb_slot *slot) {
 
 /* The next direction, and S of it; rest and the last direction are orthogonal in S. */
 static void next_direction(const mb_solver *solver, mb_slot *slot) {
-    double ratio = slot->rho / slot->rho_last;
+    double ratio = slot->ratio;
     solver->kernels->cg_direction(slot->u, slot->next, slot->r, slot->w_buffer, (float)ratio,
                                   solver->model->size);
     slot->p_norm = slot->rho + ratio * ratio * slot->p_norm;
@@ -159,7 +158,6 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
     slot->ahead = false;
     slot->shrink = 0;
-    slot->last_step = 1;
     slot->d = sample_of(solver, slot, call->dloss);
     slot->phi_solution = call->logits ? sample_of(solver, slot, call->logits) : slot->g;
     if (call->gradient && call->logits == NULL) {

@@ -183,8 +183,8 @@ static bool converged(const mb_task *task, mb_slot *slot, const mb_residual_sums
 #define NOISE_X 1e-12
 
 /* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
- * true: x is already the next point. Halves a step size under which a plain step did not do what it must
- * while alpha <= 2/L: the forward part does not expand, and the prox of alpha f_c contracts by
+ * true: x is already the next point. Halves a step size under which a plain step did not do what it
+ * must while alpha <= 2/L: the forward part does not expand, and the prox of alpha f_c contracts by
  * 1 / (1 + alpha (2 - c)), because f_c is (2 - c)-strongly convex on the simplex. Where F need
  * not be convex, a residual may grow on the way, and the step is left as it is.              */
 static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
@@ -211,6 +211,16 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
         return true;
     }
     return false;
+}
+
+/* z = prox(x), which goes on from the last one's lambda, and from what z holds. */
+static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot, float *z,
+                      const float *x) {
+    double began = mb_clock();
+    mb_slot_prox(solver, slot, z, NULL, slot->lambda, x, slot->alpha, solver->spectrum.curvature,
+                 true);
+    ++slot->result.iterations;
+    worker->ms_prox += mb_clock() - began;
 }
 
 /* No step is foreseen to shrink the residual further than this, squared: what Anderson's combination
@@ -240,25 +250,13 @@ static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     mb_anderson_step(solver, slot, x);
     memcpy(q, slot->q, n * sizeof(float));
     worker->ms_acceleration += mb_clock() - began;
-    began = mb_clock();
-    mb_slot_prox(solver, slot, q, NULL, slot->lambda, x, slot->alpha, solver->spectrum.curvature,
-                 true);
-    ++slot->result.iterations;
-    worker->ms_prox += mb_clock() - began;
+    prox_step(solver, worker, slot, q, x);
     if (call->results == NULL) return;
-    double norm = 0, square = distance(solver, slot, q, &norm), way = sqrt(square);
+    double norm, square = distance(solver, slot, q, &norm);
     slot->result.residual = sqrt(update / norm);
-    slot->result.certificate += way;
+    slot->result.certificate += sqrt(square);
     slot->result.gap = slot->result.free_energy = NAN;
     call->results[slot->sample] = slot->result;
-}
-
-static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot) {
-    double began = mb_clock();
-    mb_slot_prox(solver, slot, slot->q, NULL, slot->lambda, slot->x, slot->alpha,
-                 solver->spectrum.curvature, true);
-    ++slot->result.iterations;
-    worker->ms_prox += mb_clock() - began;
 }
 
 static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker, mb_slot *slot,
@@ -297,7 +295,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
         slot->plain = slot->mixed = INFINITY; /* the next point does not come from this one */
     }
     worker->ms_acceleration += mb_clock() - began;
-    prox_step(solver, worker, slot);
+    prox_step(solver, worker, slot, slot->q, slot->x);
     return MB_OK;
 }
 

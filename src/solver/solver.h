@@ -58,9 +58,9 @@ typedef struct mb_slot {
     int phase;
     const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
     float *w_buffer;
-    double rho, rho_last, rho_first, p_norm;
+    double rho, rho_first, p_norm;
+    double ratio;  /* what the last step of conjugate gradients left of rho                 */
     double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
-    double ratio, last_step; /* of the last step: what it left of rho, and its length        */
     bool ahead;    /* ended with a step that was not measured                               */
     float step;           /* of the last round: w grew by step times what Phi was applied to */
     mb_adjoint_result adjoint;
