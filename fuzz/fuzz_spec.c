@@ -34,6 +34,7 @@ static void same_blocks(const mb_model_desc *a, const mb_model_desc *b) {
         FUZZ_CHECK(s->kind == MB_DENSE || (s->kernel >= 1 && s->stride >= 1));
         FUZZ_CHECK(s->row == t->row && s->column == t->column && s->kind == t->kind);
         FUZZ_CHECK(s->kernel == t->kernel && s->stride == t->stride && s->padding == t->padding);
+        FUZZ_CHECK(s->start == t->start && s->rate == t->rate && s->start > 0 && s->rate > 0);
     }
 }
 

@@ -2,7 +2,7 @@
  *
  * Monobolt: monotone deep Boltzmann machines.
  *
- *     p(x) ~ exp( 1/2 x' Phi x + b' x ),   x_v one-hot, Phi symmetric and block-hollow
+ *     p(x) ~ exp( 1/2 x' Phi x + b' x ),   x_v one-hot, Phi symmetric (and block-hollow, without gain)
  *
  * Any subset of the variables may be observed. mb_solver_solve finds the mean-field
  * marginals of the others, q = softmax(Phi q + b), of which there is exactly one, and
@@ -99,6 +99,8 @@ typedef struct mb_tier_desc {
     uint32_t groups;       /* variables per cell                                        */
     uint32_t cardinality;  /* categories of each; ignored when `cardinalities` is given */
     const uint32_t *cardinalities; /* NULL, or `groups` numbers (1 x 1 tiers only)      */
+    double gain;           /* at least 1: ||A_v||_2^2 may grow to gain (1 - m); 0 means 1.
+                              Above 1 - m a variable inhibits itself, see mb_model_desc */
 } mb_tier_desc;
 
 typedef enum mb_block_kind { MB_CONVOLUTION, MB_DENSE } mb_block_kind;
@@ -116,14 +118,21 @@ typedef struct mb_block_desc {
     uint32_t kernel; /* convolutions: 1 .. 31                                    */
     uint32_t stride; /* convolutions: 1 .. 16; tier i must be ceil(tier j/stride) */
     mb_padding padding;
+    double start;    /* initial weights, relative to those of other blocks; 0 means 1 */
+    double rate;     /* learning rate, likewise                                       */
 } mb_block_desc;
 
+/* Phi = S (D - A'A) S, where D_v = A_v'A_v min(1, (1 - m) / ||A_v||_2^2) of the scaled A_v. Up to
+ * ||A_v||_2^2 = 1 - m, which a gain of 1 never exceeds, Phi is hollow, as in the paper. Beyond, its
+ * diagonal block -(A_v'A_v - D_v) inhibits the variable itself. D <= (1 - m) I all the same, so that
+ * F_gain(q) = sum q log q - 1/2 q'Phi q - b'q is as convex as without, and has one minimum.     */
 typedef struct mb_model_desc {
     const mb_tier_desc *tiers;
     size_t tier_count;
     const mb_block_desc *blocks;
     size_t block_count;
-    double m;      /* -1 < m < 1: every ||A_v||_2^2 <= 1 - m, so F is (1+m)-strongly convex  */
+    double m;      /* -1 < m < 1: every ||A_v||_2^2 <= gain (1 - m), and every D_v <= 1 - m, so F is
+                      (1+m)-strongly convex                                                  */
     bool monotone; /* false: A is used as it is, m is ignored, uniqueness is not guaranteed  */
     bool center;   /* use A_v (I - 11'/k): the same models, a larger budget                  */
 } mb_model_desc;
@@ -154,7 +163,9 @@ typedef struct mb_tier_info {
     size_t first_variable, variables;
     size_t classes;                   /* kinds of cell, by the taps that reach them      */
     double norm_max;                  /* largest ||A_v||_2 in use, after normalisation   */
+    double norm_mean;                 /* ... and its mean over the variables             */
     size_t clamped;                   /* variables whose A_v was scaled down             */
+    size_t inhibited;                 /* variables that inhibit themselves: D_v < A_v'A_v */
 } mb_tier_info;
 MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
 
@@ -181,7 +192,13 @@ typedef enum mb_method {
     MB_FRANK_WOLFE       /* regularised Frank-Wolfe; another fixed point if lambda != 1 */
 } mb_method;
 
-typedef enum mb_stop { MB_STOP_RESIDUAL, MB_STOP_CERTIFICATE } mb_stop;
+/* What the tolerance is for. The residual does not depend on the step size; the step does: of a small
+ * alpha it is small far from the solution (the paper's rule).                                */
+typedef enum mb_stop {
+    MB_STOP_RESIDUAL,    /* || q+ - q || / || q ||, q+ = softmax(Phi q + b)                   */
+    MB_STOP_CERTIFICATE, /* || q - q* ||, what is proven of it                               */
+    MB_STOP_STEP         /* || q+ - q || / || q ||, q+ the method's next iterate              */
+} mb_stop;
 typedef enum mb_adjoint_method { MB_CONJUGATE_GRADIENTS, MB_DAMPED_FIXED_POINT } mb_adjoint_method;
 
 /* softmax(b), or the marginals when nothing is observed, where the solution is known to be unique */
@@ -192,14 +209,13 @@ typedef struct mb_solver_settings {
     int start;                  /* mb_start: where samples begin. From MB_START_UNOBSERVED the
                                    residual is small sooner, but not that of a few variables far
                                    from what is observed, a label say: tighten the tolerance */
-    double alpha;               /* step; 0: the largest one proven to converge, 2/L below   */
+    double alpha;               /* step; 0: the largest ones proven to converge, of each tier its
+                                   own: see mb_solver_steps                                 */
     double curvature;           /* the split c in (0, 2]; 0: max(1 - m, what Phi needs)     */
     double lambda;              /* Frank-Wolfe's regularisation                             */
     int64_t anderson;           /* window of the acceleration; 0: none                      */
     int stop;                   /* mb_stop                                                  */
-    double tolerance;           /* on the relative residual, or on the certificate. A small
-                                   alpha makes a small residual far from the solution: look
-                                   at the certificate                                       */
+    double tolerance;           /* of what `stop` says                                      */
     int64_t max_iterations;
     bool foresee;               /* where what is left of the residual foretells that one more step
                                    meets the tolerance, take that step, do not measure it, and
@@ -238,19 +254,23 @@ typedef struct mb_result {
     uint32_t accelerated;       /* Anderson steps taken                                      */
     uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
     uint32_t rejected_singular; /* ... not formed: the small system was singular             */
-    double residual;            /* || q+ - q || / || q || over the hidden variables, where q+
-                                   is the method's next iterate without acceleration; of a small
-                                   step a close upper bound; if it was foreseen (applications
-                                   = iterations), an estimate, and gap and free_energy are NAN */
+    double residual;            /* || q+ - q || / || q || over the hidden variables, q+ =
+                                   softmax(Phi q + b); with MB_STOP_STEP, q+ the method's next
+                                   iterate without acceleration; of a small one a close upper
+                                   bound; if it was foreseen (applications = iterations), an
+                                   estimate, and gap and free_energy are NAN                 */
     double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
-    double gap;                 /* F(q) - F* <= gap; INFINITY: no certificate                */
+    double gap;                 /* F(q) - F* <= gap, of the F that is minimised (F_gain where there is
+                                   gain); INFINITY: no certificate                           */
     double free_energy;         /* F(q) of the hidden variables, constants of the observed
-                                   included: -F(q) is a lower bound of log sum_h exp(...)    */
+                                   included: -F(q) is a lower bound of log sum_h exp(...). With
+                                   gain it is that of p(x), 1/2 tr(-Phi_vv Cov q_v) per hidden
+                                   variable above F_gain(q)                                  */
 } mb_result;
 
 /* What the call did as a whole. Milliseconds are summed over threads. */
 typedef struct mb_report {
-    double alpha, curvature;     /* in use                                                  */
+    double alpha, curvature;     /* in use: mb_spectrum                                     */
     double modulus;              /* mu: F is mu-strongly convex; <= 0: not proven           */
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions, estimated          */
     uint32_t step_reductions;    /* times the run-time check of the step halved it: 0       */
@@ -334,14 +354,19 @@ MB_API mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const
 /* The step and its proof. */
 typedef struct mb_spectrum {
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions (Lanczos)               */
-    double bound_max;  /* proven: lambda_max <= max over v of ||A_v||_2^2                        */
+    double bound_max;  /* proven: lambda_max <= max over v of ||D_v||_2                          */
     double modulus;    /* mu = 2 - bound_max; the certificate is || r ||_2 / mu                  */
     double curvature;  /* c                                                                      */
     double lipschitz;  /* L = c - lambda_min, with the margin of the estimate                    */
-    double alpha;      /* the step: below 2 / L, and at most 1 / c                               */
+    double alpha;      /* a step for all tiers alike: below 2 / L, and at most 1 / c             */
     uint32_t steps;    /* of Lanczos                                                             */
 } mb_spectrum;
 MB_API mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum);
+
+/* The step of each tier, alpha [tiers]: forward-backward converges where c I - Phi <= 2 diag(1/alpha)
+ * on the zero-sum directions, so that a tier of small curvature need not go at the pace of one of
+ * large curvature. All alike if settings.alpha is given, or F need not be convex.             */
+MB_API mb_status mb_solver_steps(mb_solver *solver, double *alpha);
 
 /* ------------------------------------------------------------------ kernels -- */
 
@@ -499,7 +524,8 @@ typedef struct mb_network mb_network;
 
 typedef struct mb_network_info {
     uint32_t height, width, channels, bins, classes; /* of images; classes 0: no label tier    */
-    size_t image_tier, label_tier;                   /* SIZE_MAX: none                         */
+    size_t image_tier, label_tier;                   /* SIZE_MAX: none. Of several tiers that carry
+                                                        the pixels, the first                  */
     size_t parameters;                               /* temperatures included                  */
     uint64_t steps, epochs;                          /* of training so far                     */
     const char *dataset;                             /* the [data] section's, or NULL          */
@@ -517,6 +543,9 @@ MB_API mb_status mb_network_set_solver_settings(mb_network *network,
                                                 const mb_solver_settings *settings);
 MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
 MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *network);
+/* What each bin of a pixel stands for, in [0, 1]: the mean of the training pixels in it, or its centre
+ * before any training. [bins], owned by the network.                                         */
+MB_API const float *mb_network_bin_values(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 
@@ -533,8 +562,9 @@ MB_API mb_status mb_network_masks(const mb_network *network, const mb_mask_setti
                                   uint64_t seed, size_t first, size_t count, uint8_t *shown);
 
 /* What the model says of the image and the label: softmax(temperature logits), in the layout
- * of a sample; the rest of `probabilities` [count][size] is left alone. Observed variables
- * keep what the logits say of them.                                                          */
+ * of a sample; the rest of `probabilities` [count][size] is left alone. Where several tiers carry
+ * the pixels, their logits are added up, and the first tier's place has the answer. Observed
+ * variables keep what the logits say of them.                                                */
 MB_API mb_status mb_network_probabilities(const mb_network *network, size_t count,
                                           const float *logits, float *probabilities);
 
@@ -586,8 +616,10 @@ typedef struct mb_metrics {
     double label_nll, label_ece;  /* bits; expected calibration error in 15 bins                */
     double squared_error;         /* the paper's: sum over hidden pixels of (argmax bin - true
                                      bin)^2 / bins, mean over images                            */
-    double rmse_argmax, rmse_mean; /* on [0, 1], bin centres: argmax, posterior mean            */
-    double rmse_mean_raw;         /* posterior mean against the unbinned pixels                 */
+    double squared_error_mean;    /* the same of the posterior mean bin, rounded                */
+    double rmse_raw;              /* on [0, 1]: posterior mean, by mb_network_bin_values, against
+                                     the unbinned pixels                                        */
+    double rmse_argmax, rmse_mean; /* against bin centres: argmax, posterior mean               */
     double pixel_accuracy, pixel_nll, pixel_ece; /* nll in bits per hidden pixel                */
     double residual;              /* || q+ - q || / || q || after one undamped step, mean       */
     double iterations, applications, certificate; /* means; certificate INFINITY: some had none */

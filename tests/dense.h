@@ -25,11 +25,12 @@
 typedef struct dense {
     size_t n, R, variables;
     double *A, *phi, *b, *s; /* s: the scale of each entry's variable */
+    double *inhibition;      /* [n]: of each entry, the diagonal of -phi */
     int *var, *k, *first;
 } dense;
 
 static inline void dense_free(dense *d) {
-    free(d->A), free(d->phi), free(d->b), free(d->s), free(d->var), free(d->k), free(d->first);
+    free(d->A), free(d->phi), free(d->b), free(d->s), free(d->inhibition), free(d->var), free(d->k), free(d->first);
 }
 
 static inline int dense_channels(const mb_tier_desc *t) {
@@ -83,14 +84,16 @@ static inline dense dense_build(const mb_model_desc *m, const double *params) {
         d.variables += (size_t)m->tiers[t].height * m->tiers[t].width * m->tiers[t].groups;
     }
     d.A = calloc(d.R * d.n, sizeof(double)), d.phi = calloc(d.n * d.n, sizeof(double));
-    d.b = calloc(d.n, sizeof(double)), d.s = calloc(d.n, sizeof(double)), d.var = calloc(d.n, sizeof(int));
+    d.b = calloc(d.n, sizeof(double)), d.s = calloc(d.n, sizeof(double)), d.inhibition = calloc(d.n, sizeof(double)), d.var = calloc(d.n, sizeof(int));
     d.k = calloc(d.variables, sizeof(int)), d.first = calloc(d.variables, sizeof(int));
+    double *gains = calloc(d.variables, sizeof(double));
     int v = 0;
     for (size_t t = 0, e = 0; t < m->tier_count; ++t)
         for (uint32_t cell = 0; cell < m->tiers[t].height * m->tiers[t].width; ++cell)
             for (uint32_t g = 0; g < m->tiers[t].groups; ++g, ++v) {
                 d.k[v] = (int)(m->tiers[t].cardinalities ? m->tiers[t].cardinalities[g] : m->tiers[t].cardinality);
                 d.first[v] = (int)e;
+                gains[v] = m->tiers[t].gain;
                 for (int i = 0; i < d.k[v]; ++i) d.var[e++] = v;
             }
     for (size_t b = 0; b < m->block_count; ++b) {
@@ -138,13 +141,22 @@ static inline dense dense_build(const mb_model_desc *m, const double *params) {
         for (int i = 0; i < k; ++i)
             for (int j = 0; j < k; ++j) gram[i * k + j] = full[(size_t)(d.first[u] + i) * d.n + (size_t)(d.first[u] + j)];
         double top = dense_top_eigenvalue(gram, k);
-        if (m->monotone && top > 1 - m->m) scale = sqrt((1 - m->m) / top);
-        for (int i = 0; i < k; ++i) d.s[d.first[u] + i] = scale;
+        /* ||A_v||^2 is cut to gain (1-m); of what is left above 1-m, the diagonal keeps the excess */
+        double gain = gains[u] > 1 ? gains[u] : 1, keep = 0;
+        if (m->monotone && top > gain * (1 - m->m)) scale = sqrt(gain * (1 - m->m) / top);
+        double used = scale * scale * top;
+        if (m->monotone && used > 1 - m->m) keep = (used - (1 - m->m)) / used;
+        if (m->monotone && gain == 1) keep = 0;
+        for (int i = 0; i < k; ++i) d.s[d.first[u] + i] = scale, d.inhibition[d.first[u] + i] = keep;
         free(gram);
     }
     for (size_t i = 0; i < d.n; ++i)
-        for (size_t j = 0; j < d.n; ++j)
-            d.phi[i * d.n + j] = d.var[i] == d.var[j] ? 0 : -d.s[i] * d.s[j] * full[i * d.n + j];
+        for (size_t j = 0; j < d.n; ++j) {
+            double product = d.s[i] * d.s[j] * full[i * d.n + j];
+            d.phi[i * d.n + j] = d.var[i] == d.var[j] ? 0 - d.inhibition[i] * product : -product;
+        }
+    for (size_t i = 0; i < d.n; ++i) d.inhibition[i] = -d.phi[i * d.n + i];
+    free(gains);
     free(full);
     return d;
 }
@@ -212,6 +224,8 @@ static inline double dense_solve(const dense *d, const int32_t *observed, double
     return change;
 }
 
+/* The mean-field free energy of p(x) ~ exp(1/2 x'phi x + b'x): on one-hot x_v a diagonal block of phi
+ * is a bias, so its part is linear in q.                                                     */
 static inline double dense_free_energy(const dense *d, const int32_t *observed, const double *q) {
     double *g = malloc(d->n * sizeof(double)), F = 0;
     dense_apply(d, q, g);
@@ -219,6 +233,11 @@ static inline double dense_free_energy(const dense *d, const int32_t *observed, 
         bool hidden = !observed || observed[d->var[i]] < 0;
         if (hidden && q[i] > 0) F += q[i] * log(q[i]);
         F -= 0.5 * q[i] * g[i] + d->b[i] * q[i];
+        F += 0.5 * q[i] * d->inhibition[i];
+        for (int j = 0; j < d->k[d->var[i]]; ++j) {
+            size_t other = (size_t)(d->first[d->var[i]] + j);
+            F += 0.5 * q[i] * d->phi[i * d->n + other] * q[other];
+        }
     }
     free(g);
     return F;

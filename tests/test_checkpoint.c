@@ -261,7 +261,7 @@ static void test_layout(void **state) {
     uint64_t images[2];
     memcpy(images, foreign_find(&f, "data.count_crc32", "U64", "[2]", &bytes), sizeof images);
     assert_int_equal(images[0], IMAGES);
-    assert_int_equal(json_object_size(f.header), 1 + 5 + 3 + 2 + 5);
+    assert_int_equal(json_object_size(f.header), 1 + 5 + 3 + 3 + 5);
     json_decref(f.header);
     free(f.bytes);
     end(&s);

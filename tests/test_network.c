@@ -206,7 +206,7 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
                                   z + i * n, results + i, NULL));
     }
     double right = 0, label_bits = 0, pixel_right = 0, pixel_bits = 0, squared = 0, argmax2 = 0,
-           mean2 = 0, raw2 = 0;
+           mean2 = 0, raw2 = 0, rounded = 0;
     double hidden = 0, residual = 0, iterations = 0, certificate = 0, converged = 0,
            applications = 0;
     calibration_bin pixel_bins[15] = {{0}}, label_bins[15] = {{0}};
@@ -219,12 +219,14 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
                 p, z + s * n + v * info.bins, bins,
                 network->theta[network->image_temperatures > 1 ? v / info.channels : 0]);
             int truth = data->images[s * entries + v] * bins / 256, best = best_of(p, bins);
-            double mean = 0;
+            double mean = 0, value = 0;
             for (int i = 0; i < bins; ++i) mean += p[i] * (i + 0.5) / bins;
+            for (int i = 0; i < bins; ++i) value += p[i] * mb_network_bin_values(network)[i];
+            rounded += pow(round(mean * bins - 0.5) - truth, 2) / bins;
             squared += (double)((best - truth) * (best - truth)) / bins;
             argmax2 += pow((best + 0.5) / bins - (truth + 0.5) / bins, 2);
             mean2 += pow(mean - (truth + 0.5) / bins, 2);
-            raw2 += pow(mean - data->images[s * entries + v] / 255.0, 2);
+            raw2 += pow(value - data->images[s * entries + v] / 255.0, 2);
             pixel_right += best == truth, pixel_bits -= log2(p[truth]), hidden += 1;
             calibration_add(pixel_bins, p[best], best == truth);
         }
@@ -255,7 +257,8 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
     near(m->squared_error, squared / images, "squared_error");
     near(m->rmse_argmax, sqrt(argmax2 / hidden), "rmse_argmax");
     near(m->rmse_mean, sqrt(mean2 / hidden), "rmse_mean");
-    near(m->rmse_mean_raw, sqrt(raw2 / hidden), "rmse_mean_raw");
+    near(m->rmse_raw, sqrt(raw2 / hidden), "rmse_raw");
+    near(m->squared_error_mean, rounded / images, "squared_error_mean");
     near(m->pixel_accuracy, pixel_right / hidden, "pixel_accuracy");
     near(m->pixel_nll, pixel_bits / hidden, "pixel_nll");
     near(m->pixel_ece, calibration_sum(pixel_bins), "pixel_ece");
@@ -282,7 +285,7 @@ static void test_metrics(void **state) {
         tiny_spec spec = tiny;
         mb_random r;
         mb_metrics m;
-        spec.solver = "tolerance = 1e-3\nmax_iterations = 5"; /* some converge, some do not */
+        spec.solver = "tolerance = 3e-3\nmax_iterations = 5"; /* some converge, some do not */
         spec.train = kind == 1 ? "temperature_per_pixel = no" : "";
         if (kind == 2) spec.channels = 3, spec.classes = 0;
         mb_network *network = load(&spec);
@@ -441,7 +444,7 @@ static void test_wrong_files(void **state) {
     succeeded(mb_safetensors_write(path, t, file->count, meta, 2));
     load_refuses("w.safetensors", MB_ENONFINITE, "w.safetensors: ");
     weights[3] = keep;
-    ((float *)(uintptr_t)t[file->count - 2].data)[2] = 1e4f; /* a temperature of exp(10000) */
+    ((float *)(uintptr_t)t[file->count - 3].data)[2] = 1e4f; /* a temperature of exp(10000) */
     succeeded(mb_safetensors_write(path, t, file->count, meta, 2));
     load_refuses("w.safetensors", MB_ENONFINITE, "log_temperature 2 is 10000");
     put("w.safetensors", "not a safetensors file at all", 29);

@@ -37,7 +37,7 @@ typedef struct mb_prox_args {
 typedef struct mb_residual_sums {
     double weighted; /* r'Sr: the squared norm in the metric of the marginals               */
     double plain;    /* ||r - mean||^2                                                      */
-    double update;   /* ||dq||^2 of the prox step, to first order                           */
+    double update;   /* ||dq||^2 of the step that is measured, to first order               */
     double second;   /* over rows, (sum q du^2)^2, du the step of log q: what dq leaves out */
     double largest;  /* |du|, over all                                                      */
     double norm;     /* ||q||^2                                                             */
@@ -126,10 +126,12 @@ typedef struct mb_kernels {
     /* e += w (phi_v - bias) + v phi_w, total += w: what the gradients by s and b sum up */
     void (*scale_gradient)(float *e, float *total, const float *w, const float *v,
                            const float *phi_w, const float *phi_v, const float *bias, size_t n);
-    /* r = beta q + alpha g - x, less its q-weighted mean in each row */
+    /* r = beta q + alpha g - x, less its q-weighted mean in each row. What `update`, `second` and
+     * `largest` measure is the step du = r / (alpha + damping q) of log q: that of the prox where
+     * damping = beta, that of the undamped softmax where it is 0                             */
     void (*residual)(mb_residual_sums *sums, float *r, const float *x, const float *q,
                      const float *g, const uint32_t *offset, size_t rows, float alpha, float beta,
-                     uint32_t k);
+                     float damping, uint32_t k);
     /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
     double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
                          size_t rows, uint32_t k);

@@ -12,7 +12,7 @@
 
 #define MEAN "adam.mean"
 #define SQUARE "adam.square"
-#define LANCZOS "lanczos.start"
+#define MEMORY "solver.memory"
 #define SUMS "epoch.sums"
 #define IMAGES "data.count_crc32"
 
@@ -36,7 +36,7 @@ mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
     mb_network_file *file;
     const mb_tensor state[] = {array(MEAN, MB_F32, t->parameter_count, t->adam.mean),
                                array(SQUARE, MB_F32, t->parameter_count, t->adam.square),
-                               array(LANCZOS, MB_F32, t->network->model->size, t->lanczos),
+                               array(MEMORY, MB_F32, mb_solver_memory_size(t->solver), t->memory),
                                array(SUMS, MB_F64, MB_EPOCH_SUMS, &t->sums),
                                array(IMAGES, MB_U64, 2, t->mark)};
     size_t count = sizeof state / sizeof *state;
@@ -56,21 +56,21 @@ mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
 
 /* What a checkpoint has beyond the network. */
 typedef struct checkpoint {
-    float *mean, *square, *lanczos;
+    float *mean, *square, *memory;
     mb_epoch_sums sums;
     uint64_t mark[2];
 } checkpoint;
 
 static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, const char *path,
                             checkpoint *c) {
-    size_t count = t->parameter_count, size = t->network->model->size;
+    size_t count = t->parameter_count, size = mb_solver_memory_size(t->solver);
     size_t two = 2, sums = MB_EPOCH_SUMS;
     if (mb_safetensors_find(file, MEAN) == NULL) {
         return mb_fail(MB_EFORMAT, "%s: a network without the state of its training", path);
     }
     MB_TRY(mb_safetensors_copy(file, MEAN, MB_F32, 1, &count, c->mean));
     MB_TRY(mb_safetensors_copy(file, SQUARE, MB_F32, 1, &count, c->square));
-    MB_TRY(mb_safetensors_copy(file, LANCZOS, MB_F32, 1, &size, c->lanczos));
+    MB_TRY(mb_safetensors_copy(file, MEMORY, MB_F32, 1, &size, c->memory));
     MB_TRY(mb_safetensors_copy(file, SUMS, MB_F64, 1, &sums, &c->sums));
     MB_TRY(mb_safetensors_copy(file, IMAGES, MB_U64, 1, &two, c->mark));
     for (size_t i = 0; i < 2 * count + size; ++i) { /* the three lie behind each other */
@@ -96,7 +96,7 @@ static mb_status images_check(const mb_trainer *t, const char *path, const uint6
 /* Nothing here can fail but the last line, and that did not when `from` was loaded. */
 static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoint *c) {
     mb_network *net = t->network;
-    size_t count = t->parameter_count, size = net->model->size;
+    size_t count = t->parameter_count;
     memcpy(net->model->parameters, from->model->parameters,
            net->model->parameter_count * sizeof(float));
     memcpy(net->theta, from->theta, net->temperatures * sizeof(float));
@@ -104,10 +104,8 @@ static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoi
     net->epochs = from->epochs;
     memcpy(t->adam.mean, c->mean, count * sizeof(float));
     memcpy(t->adam.square, c->square, count * sizeof(float));
-    memcpy(t->lanczos, c->lanczos, size * sizeof(float));
-    memcpy(t->solver->lanczos.start, c->lanczos, size * sizeof(float));
-    t->solver->lanczos.warm = false;
-    for (size_t i = 0; i < size; ++i) t->solver->lanczos.warm |= c->lanczos[i] != 0;
+    memcpy(t->memory, c->memory, mb_solver_memory_size(t->solver) * sizeof(float));
+    mb_solver_memory_set(t->solver, c->memory);
     t->sums = c->sums;
     return mb_model_update(net->model);
 }
@@ -126,9 +124,10 @@ mb_status mb_trainer_resume(mb_trainer *t, const char *path) {
         status = mb_fail(MB_EINVAL, "%s is the checkpoint of another spec", path);
         goto done;
     }
-    MB_GOTO(done, status, mb_alloc(&c.mean, 2 * count + t->network->model->size, sizeof *c.mean));
+    MB_GOTO(done, status,
+            mb_alloc(&c.mean, 2 * count + mb_solver_memory_size(t->solver), sizeof *c.mean));
     c.square = c.mean + count;
-    c.lanczos = c.square + count;
+    c.memory = c.square + count;
     MB_GOTO(done, status, state_read(t, file, path, &c));
     MB_GOTO(done, status, images_check(t, path, c.mark));
     status = take_over(t, other, &c);

@@ -42,7 +42,7 @@ typedef struct evaluation {
     calibration pixels, labels;
     size_t images, hidden, hidden_labels, converged;
     double right, label_bits, pixel_right, pixel_bits;
-    double squared_bins, squared_argmax, squared_mean, squared_raw;
+    double squared_bins, squared_rounded, squared_argmax, squared_mean, squared_raw;
     double residual, iterations, applications, certificate;
 } evaluation;
 
@@ -67,13 +67,17 @@ static void score_pixels(evaluation *e, const int32_t *observed, const float *p,
         if (observed[tier->first_variable + v] != MB_HIDDEN) continue;
         const float *row = p + tier->offset + v * bins;
         uint32_t truth = (uint32_t)image[v] * bins / 256, best = argmax(row, bins);
-        double mean = 0, away = (double)best - truth;
-        for (uint32_t i = 0; i < bins; ++i) mean += row[i] * (i + 0.5) * width;
-        double centre = (truth + 0.5) * width, raw = image[v] / 255.0;
+        double mean = 0, value = 0, away = (double)best - truth; /* mean: of the bin's number */
+        for (uint32_t i = 0; i < bins; ++i) {
+            mean += row[i] * i;
+            value += row[i] * e->network->bin_values[i];
+        }
+        double rounded = floor(mean + 0.5) - truth, raw = image[v] / 255.0;
         e->squared_bins += away * away / bins;
+        e->squared_rounded += rounded * rounded / bins;
         e->squared_argmax += away * away * width * width;
-        e->squared_mean += (mean - centre) * (mean - centre);
-        e->squared_raw += (mean - raw) * (mean - raw);
+        e->squared_mean += (mean - truth) * (mean - truth) * width * width;
+        e->squared_raw += (value - raw) * (value - raw);
         e->pixel_right += best == truth;
         e->pixel_bits += bits(row[truth]);
         calibrate(&e->pixels, row[best], best == truth);
@@ -120,9 +124,10 @@ static void finish(const evaluation *e, mb_metrics *m, double ms) {
                       .label_nll = e->label_bits / labels,
                       .label_ece = calibration_error(&e->labels),
                       .squared_error = e->squared_bins / images,
+                      .squared_error_mean = e->squared_rounded / images,
+                      .rmse_raw = sqrt(e->squared_raw / hidden),
                       .rmse_argmax = sqrt(e->squared_argmax / hidden),
                       .rmse_mean = sqrt(e->squared_mean / hidden),
-                      .rmse_mean_raw = sqrt(e->squared_raw / hidden),
                       .pixel_accuracy = e->pixel_right / hidden,
                       .pixel_nll = e->pixel_bits / hidden,
                       .pixel_ece = calibration_error(&e->pixels),

@@ -90,9 +90,8 @@ struct mb_trainer {
     uint8_t *images, *shown;
     int32_t *truth, *labels, *injected, *observed;
     float *q, *logits, *dloss, *gradient;
-    float *lanczos; /* [size]: where the estimate of the spectrum starts from, for the model as
-                       it is now; zero: from anywhere. The estimate decides the step size, so
-                       this is part of the state                                            */
+    float *memory; /* the solver's, for the model as it is now: part of the state, because it decides
+                      the steps                                                              */
     double *dtheta;
     mb_result *results;
     mb_adjoint_result *adjoints;

@@ -21,6 +21,7 @@
 typedef struct loss_worker {
     uint32_t *offset; /* [image variables]: hidden rows              */
     double *dtheta;   /* [temperatures]                              */
+    float *sums_of_z; /* [image size]: logits, where several tiers carry the pixels */
     uint64_t counts[MB_BINS_MAX];
     mb_loss_result sums;
     double weight;
@@ -48,7 +49,11 @@ static void layout(mb_loss *loss) {
     for (size_t i = 0; i < loss->workers; ++i) {
         uint32_t *offset = mb_arena_take(arena, loss->network->image->variables, sizeof *offset);
         double *dtheta = mb_arena_take(arena, loss->network->temperatures, sizeof *dtheta);
+        float *z = loss->network->image_count > 1
+                       ? mb_arena_take(arena, loss->network->image->size, sizeof *z)
+                       : NULL;
         if (arena->base == NULL) continue;
+        loss->worker[i].sums_of_z = z;
         loss->worker[i].offset = offset;
         loss->worker[i].dtheta = dtheta;
     }
@@ -162,8 +167,12 @@ static void pixel_rows(mb_loss *loss, loss_worker *w, size_t n) {
     const mb_network *network = loss->network;
     const mb_tier *image = network->image;
     const float *z = loss->logits + n * network->model->size + image->offset;
-    float *d = loss->dloss + n * network->model->size + image->offset;
+    float *sample = loss->dloss + n * network->model->size, *d = sample + image->offset;
     size_t hidden = 0;
+    if (network->image_count > 1) {
+        mb_network_image_logits(network, loss->logits + n * network->model->size, w->sums_of_z);
+        z = w->sums_of_z;
+    }
     for (size_t cell = 0; cell < image->cells; ++cell) {
         float tau = mb_network_image_temperature(network, cell);
         for (uint32_t g = 0; g < image->groups; ++g) {
@@ -183,6 +192,9 @@ static void pixel_rows(mb_loss *loss, loss_worker *w, size_t n) {
         w->dtheta[network->image_temperatures > 1 ? cell : 0] += row_gradient(
             d + at, z + at, image->k, truth, factor * weight * loss->settings.pixel_weight,
             mb_network_image_temperature(network, cell));
+    }
+    for (size_t t = 1; t < network->image_count; ++t) { /* logits that are added up share it */
+        memcpy(sample + network->images[t]->offset, d, image->size * sizeof *d);
     }
 }
 

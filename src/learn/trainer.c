@@ -26,7 +26,7 @@ static void layout(mb_trainer *t) {
     t->gradient = mb_arena_take(a, t->parameter_count, sizeof(float));
     t->adam.mean = mb_arena_take(a, t->parameter_count, sizeof(float));
     t->adam.square = mb_arena_take(a, t->parameter_count, sizeof(float));
-    t->lanczos = mb_arena_take(a, n, sizeof(float));
+    t->memory = mb_arena_take(a, mb_solver_memory_size(t->solver), sizeof(float));
     t->dtheta = mb_arena_take(a, net->temperatures, sizeof(double));
     t->results = mb_arena_take(a, b, sizeof *t->results);
     t->adjoints = mb_arena_take(a, b, sizeof *t->adjoints);
@@ -78,15 +78,16 @@ mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_data
     t->parameter_count = network->model->parameter_count + network->temperatures;
     t->adam.count = t->parameter_count;
     mb_images_mark(data, t->mark);
+    mb_network_measure_bins(network, data->images, data->count * network->image->variables);
     mb_solver_settings settings = network->spec->solver;
     settings.threads = threads;
     settings.unrolled = network->spec->train.gradient == MB_UNROLLED;
+    MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
     layout(t);
     MB_GOTO(fail, status, mb_arena_commit(&t->arena));
     layout(t);
     MB_GOTO(fail, status, mb_pool_create(&t->pool, (size_t)threads));
     MB_GOTO(fail, status, mb_loss_create(&t->loss, network, t->pool));
-    MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
     *out = t;
     return MB_OK;
 fail:
@@ -312,14 +313,18 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
     }
     size_t weights = net->model->weight_count, all = net->model->parameter_count;
     uint64_t now = net->steps + 1;
-    mb_adam_step(&t->adam, net->model->parameters, t->gradient, 0, weights, now,
-                 step->learning_rate, s->beta1, s->beta2, s->weight_decay);
+    for (size_t b = 0; b < net->model->block_count; ++b) {
+        const mb_block *block = &net->model->blocks[b];
+        mb_adam_step(&t->adam, net->model->parameters + block->weights,
+                     t->gradient + block->weights, block->weights, block->count, now,
+                     step->learning_rate * block->rate, s->beta1, s->beta2, s->weight_decay);
+    }
     mb_adam_step(&t->adam, net->model->parameters + weights, t->gradient + weights, weights,
                  all - weights, now, step->learning_rate, s->beta1, s->beta2, 0);
     mb_adam_step(&t->adam, net->theta, t->gradient + all, all, net->temperatures, now,
                  step->learning_rate, s->beta1, s->beta2, 0);
     MB_TRY(mb_model_update(net->model));
-    memcpy(t->lanczos, t->solver->lanczos.start, net->model->size * sizeof *t->lanczos);
+    mb_solver_memory_get(t->solver, t->memory);
     net->steps = now;
     net->epochs = now / t->steps_per_epoch;
     step->step = now;

@@ -16,6 +16,7 @@
 #define FORMAT_KEY "format"
 #define FORMAT "monobolt-network-1"
 #define SPEC_KEY "spec"
+#define BIN_VALUES "bins"
 
 /* ------------------------------------------------------------------- creation -- */
 
@@ -28,13 +29,17 @@ static mb_status from_spec(mb_network **out, mb_spec *spec, const char *name) {
         return status;
     }
     network->spec = spec; /* owned from here */
-    if (spec->image_tier == SIZE_MAX) {
+    if (spec->image_count == 0) {
         status = mb_fail(MB_EFORMAT,
                          "%s: section [data] is missing: it says which tier is the image", name);
         goto fail;
     }
-    MB_GOTO(fail, status, mb_model_create(&network->model, &spec->desc));
-    network->image = &network->model->tiers[spec->image_tier];
+    MB_GOTO(fail, status, mb_spec_model(&network->model, spec, name));
+    network->image_count = spec->image_count;
+    for (size_t i = 0; i < spec->image_count; ++i) {
+        network->images[i] = &network->model->tiers[spec->image_tiers[i]];
+    }
+    network->image = network->images[0];
     if (spec->label_tier != SIZE_MAX) network->label = &network->model->tiers[spec->label_tier];
     network->image_temperatures = spec->train.temperature_per_pixel ? network->image->cells : 1;
     network->temperatures = network->image_temperatures + (network->label ? 1 : 0);
@@ -45,6 +50,8 @@ static mb_status from_spec(mb_network **out, mb_spec *spec, const char *name) {
     if (network->label) {
         network->theta[network->image_temperatures] = (float)log(spec->train.label_temperature);
     }
+    MB_GOTO(fail, status, mb_alloc(&network->bin_values, network->image->k, sizeof(float)));
+    mb_network_measure_bins(network, NULL, 0);
     MB_GOTO(fail, status, mb_model_initialise(network->model, (uint64_t)spec->train.seed));
     *out = network;
     return MB_OK;
@@ -60,12 +67,19 @@ static mb_status file_fill(mb_network *network, const mb_safetensors *source, co
     mb_status status = mb_network_file_begin(network, file);
     for (size_t i = 0; status == MB_OK && i < file->count; ++i) {
         const mb_tensor *t = &file->tensors[i];
+        /* files of earlier versions do not know what bins stand for: their centres */
+        if (t->data == network->bin_values && !mb_safetensors_find(source, t->name)) continue;
         /* the list points into the network, or at file->progress */
         status = mb_safetensors_copy(source, t->name, t->dtype, t->rank, t->shape,
                                      (void *)(uintptr_t)t->data);
     }
     network->steps = file->progress[0];
     network->epochs = file->progress[1];
+    for (uint32_t i = 0; status == MB_OK && i < network->image->k; ++i) {
+        if (network->bin_values[i] >= 0 && network->bin_values[i] <= 1) continue;
+        status = mb_fail(MB_EFORMAT, "%s: bin %u stands for %g, which is outside 0..1", path, i,
+                         (double)network->bin_values[i]);
+    }
     for (size_t i = 0; status == MB_OK && i < network->temperatures; ++i) {
         if (isfinite(expf(network->theta[i]))) continue;
         status = mb_fail(MB_ENONFINITE, "%s: log_temperature %zu is %g", path, i,
@@ -122,6 +136,7 @@ mb_status mb_network_load(mb_network **out, const char *path) {
 void mb_network_destroy(mb_network *network) {
     if (network == NULL) return;
     mb_free(network->theta);
+    mb_free(network->bin_values);
     mb_model_destroy(network->model);
     mb_spec_destroy(network->spec);
     mb_free(network);
@@ -136,7 +151,7 @@ mb_network_info mb_network_describe(const mb_network *network) {
                              .channels = network->image->groups,
                              .bins = network->image->k,
                              .classes = network->label ? network->label->k : 0,
-                             .image_tier = network->spec->image_tier,
+                             .image_tier = network->spec->image_tiers[0],
                              .label_tier = network->spec->label_tier,
                              .parameters = network->model->parameter_count + network->temperatures,
                              .steps = network->steps,
@@ -168,6 +183,34 @@ const mb_train_settings *mb_network_train_settings(const mb_network *network) {
 
 const mb_mask_settings *mb_network_mask_settings(const mb_network *network) {
     return network ? &network->spec->mask : NULL;
+}
+
+const float *mb_network_bin_values(const mb_network *network) {
+    return network ? network->bin_values : NULL;
+}
+
+void mb_network_measure_bins(mb_network *network, const uint8_t *images, size_t values) {
+    uint32_t bins = network->image->k;
+    uint64_t counts[256] = {0};
+    for (size_t i = 0; i < values; ++i) ++counts[images[i]];
+    for (uint32_t b = 0; b < bins; ++b) {
+        double sum = 0, count = 0;
+        for (uint32_t value = 0; value < 256; ++value) {
+            if (value * bins / 256 != b) continue;
+            sum += (double)value * (double)counts[value];
+            count += (double)counts[value];
+        }
+        network->bin_values[b] = (float)(count > 0 ? sum / count / 255 : (b + 0.5) / bins);
+    }
+}
+
+void mb_network_image_logits(const mb_network *network, const float *z, float *out) {
+    size_t n = network->image->size;
+    memcpy(out, z + network->image->offset, n * sizeof *out);
+    for (size_t t = 1; t < network->image_count; ++t) {
+        const float *more = z + network->images[t]->offset;
+        for (size_t i = 0; i < n; ++i) out[i] += more[i];
+    }
 }
 
 float mb_network_image_temperature(const mb_network *network, size_t cell) {
@@ -217,6 +260,8 @@ mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file
     }
     MB_TRY(file_add(file, MB_F32, 1, &network->temperatures, network->theta, "log_temperature",
                     "image_then_label", NULL));
+    MB_TRY(file_add(file, MB_F32, 1, &(size_t){network->image->k}, network->bin_values, BIN_VALUES,
+                    "mean_of_training_pixels", NULL));
     file->progress[0] = network->steps;
     file->progress[1] = network->epochs;
     return file_add(file, MB_U64, 1, &(size_t){2}, file->progress, "progress", "steps_epochs",
@@ -254,8 +299,10 @@ mb_status mb_network_observe(const mb_network *network, size_t count, const uint
         for (size_t v = 0; v < variables; ++v) observed[v] = MB_HIDDEN;
         for (size_t i = 0; shown && i < image->variables; ++i) {
             if (!shown[n * image->cells + i / image->groups]) continue;
-            observed[image->first_variable + i] =
-                (int32_t)((uint32_t)images[n * image->variables + i] * image->k / 256);
+            int32_t bin = (int32_t)((uint32_t)images[n * image->variables + i] * image->k / 256);
+            for (size_t t = 0; t < network->image_count; ++t) {
+                observed[network->images[t]->first_variable + i] = bin;
+            }
         }
         if (labels == NULL || labels[n] == MB_HIDDEN) continue;
         if (network->label == NULL || labels[n] < 0 || (uint32_t)labels[n] >= network->label->k) {
@@ -313,10 +360,11 @@ mb_status mb_network_probabilities(const mb_network *network, size_t count, cons
     for (size_t n = 0; n < count; ++n) {
         const float *z = logits + n * network->model->size;
         float *p = probabilities + n * network->model->size;
+        mb_network_image_logits(network, z, p + image->offset);
         for (size_t cell = 0; cell < image->cells; ++cell) {
             float tau = mb_network_image_temperature(network, cell);
             size_t at = image->offset + cell * image->channels;
-            for (uint32_t i = 0; i < image->channels; ++i) p[at + i] = tau * z[at + i];
+            for (uint32_t i = 0; i < image->channels; ++i) p[at + i] *= tau;
         }
         kernels->softmax(p + image->offset, p + image->offset, 1, NULL, image->variables, image->k);
         if (label == NULL) continue;

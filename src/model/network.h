@@ -18,12 +18,21 @@ static inline uint64_t mb_stream_seed(uint64_t seed, int stream) {
 struct mb_network {
     mb_spec *spec;
     mb_model *model;
-    const mb_tier *image, *label; /* label: NULL without one                                */
+    const mb_tier *images[MB_IMAGE_TIERS_MAX]; /* of one shape: they carry the same pixels  */
+    size_t image_count;
+    const mb_tier *image, *label; /* images[0]; label: NULL without one                     */
     size_t temperatures;          /* image ones, then one for the label                     */
     size_t image_temperatures;    /* 1, or one per cell                                     */
     float *theta;                 /* [temperatures]: their logarithms, so they stay positive */
+    float *bin_values;            /* [image->k]: see mb_network_bin_values                  */
     uint64_t steps, epochs;
 };
+
+/* The image's logits of one sample z [size], the sum over its tiers: out [image->size]. */
+void mb_network_image_logits(const mb_network *network, const float *z, float *out);
+
+/* Sets what the bins stand for from training images of `values` bytes in all. */
+void mb_network_measure_bins(mb_network *network, const uint8_t *images, size_t values);
 
 /* The temperature of cell `cell` of the image. */
 float mb_network_image_temperature(const mb_network *network, size_t cell);

@@ -24,12 +24,14 @@ typedef struct model_values {
 
 typedef struct tier_values {
     int64_t groups;
+    double gain;
     const char *grid, *cardinality;
 } tier_values;
 
 typedef struct block_values {
     int kind, padding;
     int64_t kernel, stride;
+    double start, rate;
 } block_values;
 
 static const char *const kind_names[] = {"convolution", "dense", NULL};
@@ -38,7 +40,7 @@ static const char *const padding_names[] = {"same", "full", NULL};
 static const mb_setting *model_table(size_t *count) {
     static const mb_setting table[] = {
         {"m", MB_REAL, offsetof(model_values, m), .low = -1, .high = 1, .low_open = true,
-         .high_open = true, .help = "every ||A_v||_2^2 <= 1 - m; needed unless monotone = no"},
+         .high_open = true, .help = "every ||A_v||_2^2 <= gain (1 - m); needed unless monotone = no"},
         {"monotone", MB_BOOLEAN, offsetof(model_values, monotone), .fallback = true,
          .help = "no: the weights are not constrained"},
         {"center", MB_BOOLEAN, offsetof(model_values, center), .help = "use A_v (I - 11'/k)"},
@@ -51,6 +53,9 @@ static const mb_setting *tier_table(size_t *count) {
     static const mb_setting table[] = {
         {"groups", MB_INTEGER, offsetof(tier_values, groups), .fallback = 1, .low = 1,
          .high = MB_SPEC_GROUPS_MAX, .help = "variables per cell"},
+        {"gain", MB_REAL, offsetof(tier_values, gain), .fallback = 1, .low = 1, .high = 1e6,
+         .help = "||A_v||_2^2 may grow to gain (1 - m): louder variables, the same guarantee; 1: the "
+                 "paper's"},
     };
     *count = sizeof table / sizeof *table;
     return table;
@@ -73,6 +78,10 @@ static const mb_setting *block_table(size_t *count) {
          .help = "of the convolution"},
         {"padding", MB_CHOICE, offsetof(block_values, padding), .fallback = MB_SAME,
          .choices = padding_names, .help = "what happens at the border"},
+        {"start", MB_REAL, offsetof(block_values, start), .fallback = 1, .low = 0, .high = 1e3,
+         .low_open = true, .help = "initial weights, relative to those of the other blocks"},
+        {"rate", MB_REAL, offsetof(block_values, rate), .fallback = 1, .low = 0, .high = 1e3,
+         .low_open = true, .help = "learning rate, relative to that of the other blocks"},
     };
     *count = sizeof table / sizeof *table;
     return table;
@@ -86,8 +95,9 @@ typedef struct data_values {
 } data_values;
 
 static const mb_ini_text data_texts[] = {
-    {"image", offsetof(data_values, image), "TIER", NULL,
-     "the tier of the pixels: its groups are the channels, its cardinality the bins"},
+    {"image", offsetof(data_values, image), "TIER, or TIER TIER", NULL,
+     "the tier of the pixels: its groups are the channels, its cardinality the bins. Several tiers of "
+     "one shape may carry the same pixels: shown or hidden together, their logits are added up"},
     {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable"},
     {"dataset", offsetof(data_values, dataset), "NAME", "none",
      "what the tool takes when it is not told: a name that monobolt fetch knows, or a folder"},
@@ -281,9 +291,15 @@ static mb_status cardinalities_build(mb_spec *spec, const mb_ini_section *sectio
 static mb_status tier_build(mb_spec *spec, const mb_ini_section *section) {
     const tier_values *values = section->values;
     size_t tier = spec->desc.tier_count++;
+    if (!spec->desc.monotone && values->gain > 1) {
+        return mb_ini_fail(spec->ini, mb_ini_line(section, "gain"),
+                           "[%s] gain = %g has no meaning with monotone = no", section->title,
+                           values->gain);
+    }
     mb_tier_desc *desc = &spec->tiers[tier];
     *desc = (mb_tier_desc){
-        .name = section->words[1], .height = 1, .width = 1, .groups = (uint32_t)values->groups};
+        .name = section->words[1], .height = 1, .width = 1, .groups = (uint32_t)values->groups,
+        .gain = values->gain};
     if (values->grid != NULL && !grid_parse(values->grid, &desc->height, &desc->width)) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, "grid"),
                            "grid = %s is not ROWSxCOLUMNS with sides of 1 to %d", values->grid,
@@ -314,6 +330,8 @@ static mb_status block_build(mb_spec *spec, const mb_ini_section *section) {
     MB_TRY(tier_find(spec, section, section->words[1], &desc->row));
     MB_TRY(tier_find(spec, section, section->words[2], &desc->column));
     desc->kind = (mb_block_kind)values->kind;
+    desc->start = values->start;
+    desc->rate = values->rate;
     if (desc->kind == MB_DENSE) {
         for (size_t i = 0; i < sizeof convolution_keys / sizeof *convolution_keys; ++i) {
             uint32_t line = mb_ini_line(section, convolution_keys[i]);
@@ -333,10 +351,58 @@ static mb_status block_build(mb_spec *spec, const mb_ini_section *section) {
     return MB_OK;
 }
 
-/* [data]: which tier is the image, which the label. */
+static bool is_image(const mb_spec *spec, size_t tier) {
+    for (size_t i = 0; i < spec->image_count; ++i) {
+        if (spec->image_tiers[i] == tier) return true;
+    }
+    return false;
+}
+
+/* One more tier that carries the pixels. */
+static mb_status image_add(mb_spec *spec, const mb_ini_section *section, const char *name) {
+    uint32_t tier, line = mb_ini_line(section, "image");
+    MB_TRY(tier_find(spec, section, name, &tier));
+    const mb_tier_desc *desc = &spec->tiers[tier];
+    if (desc->cardinalities != NULL || desc->cardinality < 2 || desc->cardinality > 256) {
+        return mb_ini_fail(spec->ini, line,
+                           "image = %s: an image's pixels have 2 to 256 categories, all the same", name);
+    }
+    if (is_image(spec, tier)) return mb_ini_fail(spec->ini, line, "image names %s twice", name);
+    if (spec->image_count == MB_IMAGE_TIERS_MAX) {
+        return mb_ini_fail(spec->ini, line, "image names more than %d tiers", MB_IMAGE_TIERS_MAX);
+    }
+    const mb_tier_desc *first = &spec->tiers[spec->image_count ? spec->image_tiers[0] : tier];
+    if (desc->height != first->height || desc->width != first->width ||
+        desc->groups != first->groups || desc->cardinality != first->cardinality) {
+        return mb_ini_fail(spec->ini, line,
+                           "image: %s and %s differ in grid, groups or cardinality, and cannot "
+                           "carry the same pixels",
+                           first->name, name);
+    }
+    spec->image_tiers[spec->image_count++] = tier;
+    return MB_OK;
+}
+
+static mb_status images_build(mb_spec *spec, const mb_ini_section *section, const char *names) {
+    char name[MB_INI_WORD_MAX + 1];
+    for (const char *from = skip_blanks(names); *from != '\0';) {
+        size_t length = strcspn(from, " \t");
+        if (length >= sizeof name) {
+            return mb_ini_fail(spec->ini, mb_ini_line(section, "image"),
+                               "image = %s: no tier has so long a name", names);
+        }
+        memcpy(name, from, length);
+        name[length] = '\0';
+        MB_TRY(image_add(spec, section, name));
+        from = skip_blanks(from + length);
+    }
+    return MB_OK;
+}
+
+/* [data]: which tiers are the image, which the label. */
 static mb_status data_build(mb_spec *spec) {
     const mb_ini_section *section = mb_ini_find(spec->ini, &types[DATA]);
-    spec->image_tier = spec->label_tier = SIZE_MAX;
+    spec->label_tier = SIZE_MAX;
     if (section == NULL) return MB_OK;
     const data_values *values = section->values;
     uint32_t tier;
@@ -344,19 +410,12 @@ static mb_status data_build(mb_spec *spec) {
     if (values->image == NULL) {
         return mb_ini_fail(spec->ini, section->line, "[data] needs image, the name of a tier");
     }
-    MB_TRY(tier_find(spec, section, values->image, &tier));
-    spec->image_tier = tier;
-    if (spec->tiers[tier].cardinalities != NULL || spec->tiers[tier].cardinality < 2 ||
-        spec->tiers[tier].cardinality > 256) {
-        return mb_ini_fail(spec->ini, mb_ini_line(section, "image"),
-                           "image = %s: an image's pixels have 2 to 256 categories", values->image);
-    }
+    MB_TRY(images_build(spec, section, values->image));
     if (values->label == NULL) return MB_OK;
     MB_TRY(tier_find(spec, section, values->label, &tier));
     spec->label_tier = tier;
     const mb_tier_desc *label = &spec->tiers[tier];
-    if (label->height != 1 || label->width != 1 || label->groups != 1 ||
-        tier == spec->image_tier) {
+    if (label->height != 1 || label->width != 1 || label->groups != 1 || is_image(spec, tier)) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, "label"),
                            "label = %s: the label is a tier of one variable", values->label);
     }

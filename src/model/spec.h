@@ -24,7 +24,8 @@
  *     alpha = 0.125
  *
  *     [data]                 ; for learning on images
- *     image = pixels         ; the tier of the pixels: bins = its cardinality
+ *     image = pixels         ; the tier of the pixels: bins = its cardinality; several may carry
+ *                            ; the same pixels
  *     label = label          ; the tier of the class, if there is one
  *     dataset = mnist        ; what the tool takes when it is not told
  *
@@ -42,6 +43,7 @@
 #define MB_SPEC_SIDE_MAX 65536   /* rows or columns of a grid */
 #define MB_SPEC_GROUPS_MAX 65536 /* variables of a cell       */
 #define MB_SPEC_CARDINALITY_MAX 65536
+#define MB_IMAGE_TIERS_MAX 8 /* that carry the same pixels */
 
 struct mb_ini;
 
@@ -50,7 +52,9 @@ typedef struct mb_spec {
     mb_solver_settings solver; /* the defaults where the file is silent            */
     mb_mask_settings mask;
     mb_train_settings train;
-    size_t image_tier, label_tier; /* SIZE_MAX: none                               */
+    size_t image_tiers[MB_IMAGE_TIERS_MAX]; /* they carry the same pixels          */
+    size_t image_count;        /* 0: the model is not one of images                */
+    size_t label_tier;         /* SIZE_MAX: none                                   */
     const char *dataset;       /* or NULL                                          */
     char *text;                /* the file as it was read, with a NUL behind it    */
     size_t length;             /* without that NUL                                 */
@@ -68,5 +72,8 @@ mb_status mb_spec_load(mb_spec **spec, const char *path);
 /* The same from memory, for specs kept inside other files; `name` is for messages. */
 mb_status mb_spec_parse(mb_spec **spec, const char *name, const char *text, size_t length);
 void mb_spec_destroy(mb_spec *spec);
+
+/* The model it describes. Sizes that do not fit together are MB_EFORMAT, and name the file. */
+mb_status mb_spec_model(mb_model **model, const mb_spec *spec, const char *name);
 
 #endif

@@ -12,8 +12,6 @@
 #include "base/random.h"
 #include "base/status.h"
 
-#define MB_COUNT_MAX 64 /* tiers; more would be a mistake in the description */
-
 /* ---------------------------------------------------------------- validation -- */
 
 static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
@@ -42,6 +40,10 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
                            name, k);
         }
     }
+    if (!(tier->gain == 0 || (tier->gain >= 1 && tier->gain <= MB_GAIN_MAX))) {
+        return mb_fail(MB_EINVAL, "tier %zu (%s): gain = %g is outside 1..%g", index + 1, name,
+                       tier->gain, MB_GAIN_MAX);
+    }
     return MB_OK;
 }
 
@@ -59,6 +61,11 @@ static mb_status block_check(const mb_model_desc *desc, size_t index) {
             return mb_fail(MB_EINVAL, "block %zu (%s %s) is given twice", index + 1, row_name,
                            column_name);
         }
+    }
+    if (!(b->start >= 0 && b->start <= MB_BLOCK_FACTOR_MAX) ||
+        !(b->rate >= 0 && b->rate <= MB_BLOCK_FACTOR_MAX)) {
+        return mb_fail(MB_EINVAL, "block %zu (%s %s): start = %g and rate = %g must be 0..%g",
+                       index + 1, row_name, column_name, b->start, b->rate, MB_BLOCK_FACTOR_MAX);
     }
     if (b->kind == MB_DENSE) return MB_OK;
     if (b->kind != MB_CONVOLUTION) {
@@ -90,9 +97,9 @@ static mb_status desc_check(const mb_model_desc *desc) {
     if (desc->tiers == NULL || desc->tier_count == 0) {
         return mb_fail(MB_EINVAL, "a model needs at least one tier");
     }
-    if (desc->tier_count > MB_COUNT_MAX) {
+    if (desc->tier_count > MB_TIERS_MAX) {
         return mb_fail(MB_EINVAL, "%zu tiers; at most %d are supported", desc->tier_count,
-                       MB_COUNT_MAX);
+                       MB_TIERS_MAX);
     }
     if (desc->block_count > desc->tier_count * desc->tier_count) {
         return mb_fail(MB_EINVAL, "%zu blocks for %zu tiers", desc->block_count, desc->tier_count);
@@ -105,6 +112,12 @@ static mb_status desc_check(const mb_model_desc *desc) {
     }
     for (size_t t = 0; t < desc->tier_count; ++t) {
         MB_TRY(tier_check(&desc->tiers[t], t));
+        if (!desc->monotone && desc->tiers[t].gain > 1) {
+            return mb_fail(MB_EINVAL,
+                           "tier %zu (%s): gain = %g has no meaning where the model is not monotone",
+                           t + 1, desc->tiers[t].name ? desc->tiers[t].name : "?",
+                           desc->tiers[t].gain);
+        }
         for (size_t other = 0; other < t && desc->tiers[t].name; ++other) {
             if (desc->tiers[other].name == NULL) continue;
             if (strcmp(desc->tiers[other].name, desc->tiers[t].name) != 0) continue;
@@ -262,6 +275,7 @@ static mb_status class_arrays(mb_model *model) {
         MB_TRY(mb_alloc(&tier->gram, grams, sizeof(float)));
         MB_TRY(mb_alloc(&tier->norm2, norms, sizeof(double)));
         MB_TRY(mb_alloc(&tier->class_scale, norms, sizeof(float)));
+        MB_TRY(mb_alloc(&tier->hollow, norms, sizeof(double)));
         MB_TRY(mb_alloc(&tier->leading, vectors, sizeof(double)));
     }
     return MB_OK;
@@ -280,6 +294,7 @@ static mb_status tier_sizes(mb_model *model, const mb_model_desc *desc) {
         *tier = (mb_tier){.height = from->height, .width = from->width, .groups = from->groups};
         MB_TRY(mb_alloc(&tier->group, tier->groups, sizeof *tier->group));
         tier->k = from->cardinalities ? from->cardinalities[0] : from->cardinality;
+        tier->gain = from->gain > 1 ? from->gain : 1;
         size_t channels = 0;
         for (uint32_t g = 0; g < tier->groups; ++g) {
             uint32_t k = from->cardinalities ? from->cardinalities[g] : from->cardinality;
@@ -313,7 +328,11 @@ static mb_status block_sizes(mb_model *model, const mb_model_desc *desc) {
         mb_block *block = &model->blocks[b];
         const mb_rows *rows = &model->rows[from->row];
         mb_tier *column = &model->tiers[from->column];
-        *block = (mb_block){.row = from->row, .column = from->column, .kind = from->kind};
+        *block = (mb_block){.row = from->row,
+                            .column = from->column,
+                            .kind = from->kind,
+                            .start = from->start > 0 ? from->start : 1,
+                            .rate = from->rate > 0 ? from->rate : 1};
         column->leaves = true;
         if (block->kind == MB_DENSE) {
             column->dense_columns = true;
@@ -358,6 +377,7 @@ static mb_status desc_copy(mb_model *model, const mb_model_desc *from) {
         char fallback[32], *name;
         tiers[t] = from->tiers[t];
         tiers[t].name = NULL;
+        tiers[t].gain = from->tiers[t].gain > 1 ? from->tiers[t].gain : 1;
         tiers[t].cardinalities = NULL;
         snprintf(fallback, sizeof fallback, "tier%zu", t + 1);
         MB_TRY(mb_strdup(&name, from->tiers[t].name ? from->tiers[t].name : fallback));
@@ -435,6 +455,7 @@ void mb_model_destroy(mb_model *model) {
         mb_free(model->tiers[t].gram);
         mb_free(model->tiers[t].norm2);
         mb_free(model->tiers[t].class_scale);
+        mb_free(model->tiers[t].hollow);
         mb_free(model->tiers[t].leading);
     }
     for (size_t t = 0; model->desc.tiers && t < model->tier_count; ++t) {
@@ -474,7 +495,9 @@ mb_status mb_model_tier(const mb_model *model, size_t index, mb_tier_info *info)
                            .variables = tier->variables,
                            .classes = tier->classes,
                            .norm_max = sqrt(tier->norm2_max),
-                           .clamped = tier->clamped};
+                           .norm_mean = tier->norm_mean,
+                           .clamped = tier->clamped,
+                           .inhibited = tier->inhibited};
     return MB_OK;
 }
 
@@ -530,7 +553,8 @@ static void add_identity(mb_model *model, const mb_block *block) {
     } else {
         stride = size + 1;
     }
-    for (size_t i = 0; i < size; ++i) model->parameters[block->weights + first + i * stride] += 1;
+    float one = (float)block->start;
+    for (size_t i = 0; i < size; ++i) model->parameters[block->weights + first + i * stride] += one;
 }
 
 /* Every tier is scaled so that its smallest norm is at the budget: every clamp is active or just
@@ -543,7 +567,7 @@ mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
         bool self = block->row == block->column;
-        double deviation = initial_deviation(model, block) * (self ? SELF_NOISE : 1);
+        double deviation = block->start * initial_deviation(model, block) * (self ? SELF_NOISE : 1);
         for (size_t i = 0; i < block->count; ++i) {
             model->parameters[block->weights + i] = (float)(deviation * mb_random_normal(&random));
         }

@@ -3,12 +3,14 @@
  * The Boltzmann machine itself: tiers, row spaces, blocks, parameters, and what follows
  * from the parameters (DESIGN of Phi, paper section 3.1 and appendix "Convolution network"):
  *
- *     Phi = S (B - A'A) S,   B = blkdiag(A'A),   S = diag(s_v)
+ *     Phi = S (D - A'A) S,   D = diag(d_v G_v),   S = diag(s_v)
  *
  * Legend
  *   v        a variable: tier, cell, group;  A_v: its columns of A, all blocks together
  *   G_v      the Gram matrix A_v'A_v (k x k), the diagonal block of A'A
- *   s_v      min( sqrt(1-m) / ||A_v||_2, 1 ), or 1 when the model is not monotone
+ *   s_v      min( sqrt(gain (1-m)) / ||A_v||_2, 1 ), or 1 when the model is not monotone
+ *   d_v      min( (1-m) / (s_v ||A_v||_2)^2, 1 ), or 1 likewise: how much of G_v is left out of A'A.
+ *            1 makes Phi hollow; the rest, s_v^2 (1 - d_v) G_v, is the variable's self-inhibition
  *   class    cells of a tier that are reached by the same taps share G_v and s_v
  */
 #ifndef MB_OPERATOR_MODEL_H
@@ -21,6 +23,9 @@
 
 #define MB_KERNEL_MAX 31 /* taps are kept as bits of a word */
 #define MB_STRIDE_MAX 16
+#define MB_GAIN_MAX 1e6
+#define MB_BLOCK_FACTOR_MAX 1e3 /* of `start` and `rate` */
+#define MB_TIERS_MAX 64 /* more would be a mistake in the description */
 
 /* One variable position inside a cell. */
 typedef struct mb_group {
@@ -32,6 +37,7 @@ typedef struct mb_group {
 typedef struct mb_tier {
     uint32_t height, width, groups, channels;
     uint32_t k;                    /* cardinality of all groups, or 0 if they differ      */
+    double gain;                   /* at least 1                                          */
     size_t cells, size;            /* height*width; cells*channels                        */
     size_t variables;              /* cells*groups                                        */
     size_t offset, first_variable; /* in a sample                                    */
@@ -46,14 +52,18 @@ typedef struct mb_tier {
     uint32_t *first_cell;        /* [classes]: a cell of each class                     */
     size_t gram_size;            /* sum of k^2 over the groups: floats of one class     */
     /* what mb_model_update computes */
-    float *gram;        /* [classes][k][channels]: the j-th columns of the groups' G_v side by
+    float *gram;        /* d_v G_v. [classes][k][channels]: the j-th columns of the groups' side by
                            side; if the k differ, [classes][gram_size], group by group */
     float *scale;       /* [size]: s_v, once per channel                       */
     double *norm2;      /* [classes][groups]: ||A_v||^2 before normalisation   */
     double *leading;    /* [classes][channels]: leading eigenvector of G_v     */
     float *class_scale; /* [classes][groups]: s_v                              */
+    double *hollow;     /* [classes][groups]: d_v                              */
     double norm2_max;   /* max of s_v^2 ||A_v||^2                              */
+    double norm_mean;   /* mean of s_v ||A_v|| over the variables              */
+    double diagonal_max; /* max of s_v^2 d_v ||A_v||^2: the norm of S D S      */
     size_t clamped;     /* variables with s_v < 1                              */
+    size_t inhibited;   /* variables with d_v < 1                              */
 } mb_tier;
 
 typedef struct mb_rows {
@@ -69,6 +79,7 @@ typedef struct mb_block {
     uint32_t kernel, stride;
     uint32_t before_y, before_x; /* row p sees cells stride*p - before + a           */
     size_t weights, count;       /* in the parameters                                */
+    double start, rate;          /* of learning, relative to other blocks            */
     size_t tap_gram;             /* convolutions: [tap][gram_size] in tap_grams      */
 } mb_block;
 

@@ -9,8 +9,11 @@
  * with one k x k matrix per group (the diagonal blocks only). The products W_a'W_a are
  * computed once per tap and summed by class.
  *
- * Backwards, with M = dL/dG (any square matrix) and ds = dL/ds:
- *     s = sqrt(1-m) lambda^(-1/2), lambda = x'Gx  =>  M += -1/2 s/lambda ds x x'
+ * Backwards, with M = dL/d(dG) (any square matrix), ds = dL/ds, lambda = ||A_v||^2 = x'Gx:
+ *     lambda <= 1-m                    M is dL/dG already
+ *     1-m < lambda <= gain (1-m)       d = (1-m)/lambda  =>  M <- d (M - <M, G>/lambda x x')
+ *     lambda > gain (1-m)              d = 1/gain, s = sqrt(gain (1-m)/lambda)
+ *                                      =>  M <- d M - 1/2 s/lambda ds x x'
  *     dL/dW_a += W_a (M + M')    for every class that tap a reaches
  *     dL/dW = dL/dW_centred (I - 11'/k)
  */
@@ -304,10 +307,10 @@ static mb_status leading_pair(mb_model *model, const double *gram, uint32_t k, d
 #define NORM2_MAX 1e30
 
 static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, const double *gram) {
-    double budget = 1 - model->desc.m;
+    double budget = 1 - model->desc.m, most = tier->gain * budget;
     for (uint32_t g = 0; g < tier->groups; ++g) {
         const mb_group *group = &tier->group[g];
-        double norm2 = 0, scale = 1;
+        double norm2 = 0, scale = 1, hollow = 1;
         MB_TRY(leading_pair(model, gram + group->gram, group->k, &norm2,
                             tier->leading + class * tier->channels + group->channel));
         if (norm2 < 0) norm2 = 0; /* rounding of a zero matrix */
@@ -317,18 +320,21 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
                            "tier %zu (%s): weights too large: ||A_v||^2 = %g is above %g",
                            index + 1, model->desc.tiers[index].name, norm2, NORM2_MAX);
         }
-        if (model->desc.monotone && norm2 > budget) scale = sqrt(budget / norm2);
+        if (model->desc.monotone && norm2 > most) scale = sqrt(most / norm2);
+        if (model->desc.monotone && norm2 > budget) hollow = fmax(budget / norm2, 1 / tier->gain);
         tier->norm2[class * tier->groups + g] = norm2;
         tier->class_scale[class * tier->groups + g] = (float)scale;
+        tier->hollow[class * tier->groups + g] = hollow;
         double used = scale * scale * norm2;
-        if (used > tier->norm2_max) tier->norm2_max = used;
+        tier->norm2_max = fmax(tier->norm2_max, used);
+        tier->diagonal_max = fmax(tier->diagonal_max, hollow * used);
         float *out = tier->gram + class * tier->gram_size;
         out += tier->k > 0 ? group->channel : group->gram;
         size_t line = tier->k > 0 ? tier->channels : group->k;
         const double *in = gram + group->gram;
         for (uint32_t i = 0; i < group->k; ++i) {
             for (uint32_t j = 0; j <= i; ++j) {
-                out[i * line + j] = out[j * line + i] = (float)in[i * group->k + j];
+                out[i * line + j] = out[j * line + i] = (float)(hollow * in[i * group->k + j]);
             }
         }
     }
@@ -336,15 +342,20 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
 }
 
 static void expand_scale(mb_tier *tier) {
-    tier->clamped = 0;
+    double norms = 0;
+    tier->clamped = tier->inhibited = 0;
     for (size_t cell = 0; cell < tier->cells; ++cell) {
-        const float *scale = tier->class_scale + (size_t)tier->cell_class[cell] * tier->groups;
+        size_t class = (size_t)tier->cell_class[cell] * tier->groups;
+        const float *scale = tier->class_scale + class;
         for (uint32_t g = 0; g < tier->groups; ++g) {
+            norms += scale[g] * sqrt(tier->norm2[class + g]);
+            tier->inhibited += tier->hollow[class + g] < 1;
             float *out = tier->scale + cell * tier->channels + tier->group[g].channel;
             for (uint32_t i = 0; i < tier->group[g].k; ++i) out[i] = scale[g];
             tier->clamped += scale[g] < 1;
         }
     }
+    tier->norm_mean = norms / (double)tier->variables;
 }
 
 static mb_status parameters_check(const mb_model *model) {
@@ -376,7 +387,7 @@ mb_status mb_model_update(mb_model *model) {
     tap_grams(model);
     for (size_t t = 0; t < model->tier_count; ++t) {
         mb_tier *tier = &model->tiers[t];
-        tier->norm2_max = 0;
+        tier->norm2_max = tier->diagonal_max = 0;
         for (size_t class = 0; class < tier->classes; ++class) {
             class_gram(model, t, class, model->class_gram);
             MB_TRY(class_update(model, tier, class, model->class_gram));
@@ -429,7 +440,20 @@ static void gram_spread_tap(void *context, const mb_block *block, size_t tap) {
     for (size_t i = 0; i < spread->size; ++i) to[i] += spread->from[i];
 }
 
-/* Adds the scale's part to M, and makes M + M' of it, in place. */
+/* <M, d G> of one group; d G as the model keeps it. */
+static double product_with_gram(const mb_tier *tier, size_t class, uint32_t g, const double *m) {
+    const mb_group *group = &tier->group[g];
+    const float *gram = tier->gram + class * tier->gram_size;
+    gram += tier->k > 0 ? group->channel : group->gram;
+    size_t line = tier->k > 0 ? tier->channels : group->k;
+    double sum = 0;
+    for (uint32_t i = 0; i < group->k; ++i) {
+        for (uint32_t j = 0; j < group->k; ++j) sum += m[i * group->k + j] * gram[i * line + j];
+    }
+    return sum;
+}
+
+/* From M = dL/d(d G) to dL/dG, the parts of s and d added; and makes M + M' of it, in place. */
 static void gram_complete(const mb_model *model, const mb_tier *tier, size_t class, double *m,
                           const double *scale_gradient) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
@@ -437,11 +461,16 @@ static void gram_complete(const mb_model *model, const mb_tier *tier, size_t cla
         uint32_t k = group->k;
         double *mg = m + group->gram;
         double norm2 = tier->norm2[class * tier->groups + g];
+        double hollow = tier->hollow[class * tier->groups + g], budget = 1 - model->desc.m;
         const double *x = tier->leading + class * tier->channels + group->channel;
-        if (model->desc.monotone && norm2 > 1 - model->desc.m) {
-            double factor = -0.5 * sqrt((1 - model->desc.m) / norm2) / norm2 * scale_gradient[g];
+        if (model->desc.monotone && norm2 > budget) {
+            double most = tier->gain * budget;
+            double factor = norm2 > most ? -0.5 * sqrt(most / norm2) / norm2 * scale_gradient[g]
+                                         : -product_with_gram(tier, class, g, mg) / norm2;
             for (uint32_t i = 0; i < k; ++i) {
-                for (uint32_t j = 0; j < k; ++j) mg[i * k + j] += factor * x[i] * x[j];
+                for (uint32_t j = 0; j < k; ++j) {
+                    mg[i * k + j] = hollow * mg[i * k + j] + factor * x[i] * x[j];
+                }
             }
         }
         for (uint32_t i = 0; i < k; ++i) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lanczos on P Phi P, P the projection on the zero-sum directions of every variable, with
- * full reorthogonalisation (the basis is small). Ritz values lie inside the spectrum, so
+ * Lanczos on P W (Phi - shift) W P, P the projection on the zero-sum directions of every variable
+ * (which commutes with W, a number per tier), with full reorthogonalisation (the basis is small). Ritz values lie inside the spectrum, so
  * lambda_min is approached from above and the step 2/L from above as well. How far off it
  * can be: for a random start, with probability at least 1 - p, the largest eigenvalue of a
  * positive semidefinite matrix of order n is underestimated after j steps by a factor of at
  * most 1 - e, where 1.648 sqrt(n) exp(-sqrt(e) (2j - 1)) = p (Kuczynski, Wozniakowski 1992).
- * We apply it to (upper bound) I - P Phi P with p = 1e-6. The solver checks every plain step
+ * We apply it to an upper bound times I less the matrix, with p = 1e-6. The solver checks every plain step
  * as well, so that even the remaining chance costs speed and not correctness.
  */
 #include "operator/spectrum.h"
@@ -22,6 +22,7 @@ static void layout(mb_lanczos *l, const mb_model *model) {
     size_t steps = MB_LANCZOS_STEPS;
     l->basis = mb_arena_take(&l->arena, (steps + 1) * model->size, sizeof(float));
     l->start = mb_arena_take(&l->arena, model->size, sizeof(float));
+    l->scaled = mb_arena_take(&l->arena, model->size, sizeof(float));
     l->diagonal = mb_arena_take(&l->arena, steps, sizeof(double));
     l->off = mb_arena_take(&l->arena, steps, sizeof(double));
     l->work = mb_arena_take(&l->arena, 2 * steps, sizeof(double));
@@ -40,14 +41,17 @@ void mb_lanczos_destroy(mb_lanczos *l) {
     mb_arena_destroy(&l->arena);
 }
 
+static void project_row(float *row, uint32_t k) {
+    double mean = 0;
+    for (uint32_t j = 0; j < k; ++j) mean += row[j];
+    mean /= k;
+    for (uint32_t j = 0; j < k; ++j) row[j] = (float)(row[j] - mean);
+}
+
 /* v <- P v */
 static void project(const mb_model *model, float *v) {
     for (size_t i = 0; i < model->variables; ++i) {
-        float *row = v + model->variable_offset[i];
-        double mean = 0;
-        for (uint32_t j = 0; j < model->variable_k[i]; ++j) mean += row[j];
-        mean /= model->variable_k[i];
-        for (uint32_t j = 0; j < model->variable_k[i]; ++j) row[j] = (float)(row[j] - mean);
+        project_row(v + model->variable_offset[i], model->variable_k[i]);
     }
 }
 
@@ -60,13 +64,13 @@ static double normalise(const mb_kernels *kernels, float *v, size_t n) {
 }
 
 /* A random direction, or mostly the extreme vectors of the last call. */
-static void start_vector(mb_lanczos *l, const mb_model *model, const mb_kernels *kernels) {
+static void start_vector(mb_lanczos *l, const mb_model *model, const mb_kernels *kernels, bool warm) {
     mb_random random;
     mb_random_seed(&random, 0x5eed);
-    double noise = l->warm ? 0.01 / sqrt((double)model->size) : 1;
+    double noise = warm ? 0.01 / sqrt((double)model->size) : 1;
     for (size_t i = 0; i < model->size; ++i) {
         double value = noise * mb_random_normal(&random);
-        l->basis[i] = (float)(l->warm ? l->start[i] + value : value);
+        l->basis[i] = (float)(warm ? l->start[i] + value : value);
     }
     project(model, l->basis);
     normalise(kernels, l->basis, model->size);
@@ -79,26 +83,43 @@ static void remember(mb_lanczos *l, const mb_model *model, const mb_kernels *ker
         double both = l->vectors[j] + l->vectors[(size_t)(steps - 1) * steps + j];
         kernels->axpy(l->start, (float)both, l->basis + (size_t)j * model->size, model->size);
     }
-    l->warm = true;
+}
+
+/* out = P W (Phi - shift) W v */
+static mb_status product(mb_lanczos *l, const mb_model *model, mb_phi *phi, const double *weight,
+                         double shift, const float *v, float *out) {
+    const float *in = v;
+    for (size_t t = 0; weight && t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        float w = (float)weight[t];
+        for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) l->scaled[i] = w * v[i];
+        in = l->scaled;
+    }
+    MB_TRY(mb_phi_apply(phi, 1, &in, &out, (mb_affine){0}));
+    for (size_t t = 0; weight && t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        float w = (float)weight[t], minus = (float)shift;
+        for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) {
+            out[i] = w * (out[i] - minus * l->scaled[i]);
+        }
+    }
+    project(model, out);
+    return MB_OK;
 }
 
 /* A warm start is as good as the last run's vectors still are. If the lowest Ritz pair has not
  * settled, the parameters have moved far, and the margin needs a run from a random start.  */
 #define SETTLED 0.02
 
-mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
-                         const mb_kernels *kernels) {
+static mb_status run(mb_lanczos *l, const mb_model *model, mb_phi *phi, const mb_kernels *kernels,
+                     const double *weight, double shift, bool warm) {
     size_t n = model->size, freedom = n - model->variables;
-    l->lambda_max = l->lambda_min = l->margin = 0;
-    l->steps = 0;
-    if (freedom == 0) return MB_OK; /* every variable has one value: nothing to move */
-    int limit = l->warm ? MB_LANCZOS_STEPS_WARM : MB_LANCZOS_STEPS, steps = 0;
+    int limit = warm ? MB_LANCZOS_STEPS_WARM : MB_LANCZOS_STEPS, steps = 0;
     bool exhausted = false;
-    start_vector(l, model, kernels);
+    start_vector(l, model, kernels, warm);
     while (steps < limit && !exhausted) {
         float *v = l->basis + (size_t)steps * n, *next = v + n;
-        MB_TRY(mb_phi_apply(phi, 1, &(const float *){v}, &next, (mb_affine){0}));
-        project(model, next);
+        MB_TRY(product(l, model, phi, weight, shift, v, next));
         l->diagonal[steps] = kernels->dot(v, next, n);
         for (int pass = 0; pass < 2; ++pass) {
             for (int j = 0; j <= steps; ++j) {
@@ -120,13 +141,65 @@ mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
     l->lambda_max = l->diagonal[steps - 1];
     l->steps = (uint32_t)steps;
     double residual = exhausted ? 0 : last * fabs(l->vectors[steps - 1]);
-    if (l->warm && residual > SETTLED * (l->lambda_max - l->lambda_min)) {
-        l->warm = false;
-        return mb_lanczos_run(l, model, phi, kernels);
+    if (warm && residual > SETTLED * (l->lambda_max - l->lambda_min)) {
+        return run(l, model, phi, kernels, weight, shift, false);
     }
     double root = log(1.648 * sqrt((double)freedom) / 1e-6) / (2 * steps - 1);
     l->margin = exhausted ? 1e-4 : fmin(root * root, 0.5);
-    if (l->warm) l->margin = 0.05; /* the last run's margin, and a little drift */
+    if (warm) l->margin = 0.05; /* the last run's margin, and a little drift */
     remember(l, model, kernels, steps);
+    return MB_OK;
+}
+
+mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
+                         const mb_kernels *kernels, const double *weight, double shift) {
+    l->lambda_max = l->lambda_min = l->margin = 0;
+    l->steps = 0;
+    if (model->size == model->variables) return MB_OK; /* each has one value: nothing to move */
+    bool warm = kernels->dot(l->start, l->start, model->size) > 0;
+    return run(l, model, phi, kernels, weight, shift, warm);
+}
+
+/* --------------------------------------------------------------- tiers alone -- */
+
+/* The tier's part of v becomes a unit vector in the zero-sum directions, or zero if it has none. */
+static void unit(const mb_model *model, const mb_tier *tier, const mb_kernels *kernels, float *v) {
+    for (size_t i = tier->first_variable; i < tier->first_variable + tier->variables; ++i) {
+        project_row(v + model->variable_offset[i], model->variable_k[i]);
+    }
+    normalise(kernels, v + tier->offset, tier->size);
+}
+
+mb_status mb_tier_curvatures(double *curvature, const mb_model *model, mb_phi *phi,
+                             const mb_kernels *kernels, double shift, float *vectors, float *room) {
+    size_t n = model->size, tiers = model->tier_count;
+    const float *in[MB_TIERS_MAX];
+    float *out[MB_TIERS_MAX];
+    bool warm = kernels->dot(vectors, vectors, n) > 0;
+    mb_random random;
+    mb_random_seed(&random, 0x71e5);
+    for (size_t i = 0; !warm && i < n; ++i) vectors[i] = (float)mb_random_normal(&random);
+    memset(room, 0, tiers * n * sizeof *room); /* each tier's vector is zero elsewhere */
+    for (size_t t = 0; t < tiers; ++t) {
+        in[t] = room + t * n;
+        out[t] = room + (tiers + t) * n;
+        curvature[t] = shift;
+        unit(model, &model->tiers[t], kernels, vectors);
+    }
+    for (int step = 0; step < (warm ? MB_POWER_STEPS_WARM : MB_POWER_STEPS); ++step) {
+        for (size_t t = 0; t < tiers; ++t) {
+            size_t at = model->tiers[t].offset;
+            memcpy(room + t * n + at, vectors + at, model->tiers[t].size * sizeof *room);
+        }
+        MB_TRY(mb_phi_apply(phi, tiers, in, out, (mb_affine){0}));
+        for (size_t t = 0; t < tiers; ++t) {
+            const mb_tier *tier = &model->tiers[t];
+            float *v = vectors + tier->offset;
+            const float *phi_v = out[t] + tier->offset;
+            curvature[t] = fmax(shift - kernels->dot(v, phi_v, tier->size), shift);
+            for (size_t i = 0; i < tier->size; ++i) v[i] = (float)shift * v[i] - phi_v[i];
+            unit(model, tier, kernels, vectors);
+        }
+    }
     return MB_OK;
 }

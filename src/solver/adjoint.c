@@ -8,7 +8,7 @@
  * Phi is symmetric, so I - Phi S is self-adjoint in <a, b> = a'Sb, and positive definite there
  * where the free energy is convex: conjugate gradients apply, with one Phi per iteration.
  * The paper's own way is the damped fixed point of its section 3.5,
- *     v <- (beta + alpha Phi) J v + rhs,   S y = alpha J v,   J the Jacobian of the prox,
+ *     v <- beta J v + Phi alpha J v + rhs,   S y = alpha J v,   J the Jacobian of the prox,
  * kept as an option. Both have the same residual, rhs - (I - Phi S) y, measured in the same
  * norm ||.||_S relative to rhs.
  *
@@ -48,12 +48,18 @@ static double covariance(const mb_solver *solver, const mb_slot *slot, float *ou
     return total;
 }
 
-/* out = J v, the Jacobian of the prox at q. */
+/* out = alpha J v, J the Jacobian of the prox at q. */
 static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         solver->kernels->prox_vjp(out, v, slot->solution, slot->hidden + solver->runs[i].first,
                                   slot->hidden_count[i], solver->runs[i].k,
-                                  (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
+                                  (float)solver->step[solver->runs[i].tier],
+                                  (float)solver->spectrum.curvature);
+    }
+    for (size_t t = 0; t < solver->model->tier_count; ++t) { /* observed rows are zero */
+        const mb_tier *tier = &solver->model->tiers[t];
+        float alpha = (float)solver->step[t];
+        for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) out[i] *= alpha;
     }
 }
 
@@ -128,20 +134,21 @@ static void next_direction(const mb_solver *solver, mb_slot *slot) {
     slot->p_norm = slot->rho + ratio * ratio * slot->p_norm;
 }
 
-/* One step of the damped fixed point; in = J v, out = Phi J v, v = u. Then
- * residual = rhs - v + (beta + alpha Phi) J v, and v <- v + residual.        */
+/* One step of the damped fixed point; in = alpha J v, out = Phi alpha J v, v = u. Then
+ * residual = rhs - v + beta J v + Phi alpha J v, and v <- v + residual.      */
 static void step_fixed_point(const mb_solver *solver, mb_slot *slot) {
-    size_t n = solver->model->size;
-    float alpha = (float)solver->spectrum.alpha;
-    float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
-    float *v = slot->u, *jv = slot->next, *phi_jv = slot->next_u, *rest = slot->r, *y = slot->x;
-    for (size_t i = 0; i < n; ++i) {
-        rest[i] = slot->safe[i] - v[i] + beta * jv[i] + alpha * phi_jv[i];
-        y[i] = slot->safe[i] + alpha * phi_jv[i] - rest[i]; /* from Phi S y = alpha Phi J v */
-        v[i] += rest[i];
+    float *v = slot->u, *in = slot->next, *out = slot->next_u, *rest = slot->r, *y = slot->x;
+    for (size_t t = 0; t < solver->model->tier_count; ++t) {
+        const mb_tier *tier = &solver->model->tiers[t];
+        float ratio = (float)(1 / solver->step[t] - solver->spectrum.curvature); /* beta / alpha */
+        for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) {
+            rest[i] = slot->safe[i] - v[i] + ratio * in[i] + out[i];
+            y[i] = slot->safe[i] + out[i] - rest[i]; /* from Phi S y = Phi alpha J v */
+            v[i] += rest[i];
+        }
     }
     slot->rho = covariance(solver, slot, slot->w_buffer, rest);
-    jacobian(solver, slot, jv, v);
+    jacobian(solver, slot, in, v);
 }
 
 /* ------------------------------------------------------------------------- slots -- */

@@ -18,6 +18,10 @@
 
 #include "solver/solver.h"
 
+double mb_anderson_weight(double alpha) {
+    return 1 / (alpha * alpha);
+}
+
 void mb_anderson_reset(mb_slot *slot) {
     slot->columns = 0;
     slot->newest = 0;
@@ -45,6 +49,22 @@ static bool solve_small(double a[MB_WINDOW_MAX][MB_WINDOW_MAX], double *b, size_
     return true;
 }
 
+/* The products of the history, tier by tier, each in its weight. */
+static void weighted_products(const mb_solver *solver, const mb_slot *slot, double *products) {
+    double part[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
+    size_t n = slot->columns, count = n * (n + 1) / 2 + n;
+    for (size_t i = 0; i < count; ++i) products[i] = 0;
+    for (size_t t = 0; t < solver->model->tier_count; ++t) {
+        const mb_tier *tier = &solver->model->tiers[t];
+        const float *dr[MB_WINDOW_MAX];
+        for (size_t i = 0; i < n; ++i) dr[i] = slot->dr[i] + tier->offset;
+        solver->kernels->anderson_products(part, slot->q + tier->offset, slot->r + tier->offset, dr,
+                                           n, tier->size);
+        double weight = mb_anderson_weight(solver->step[t] * slot->shorter);
+        for (size_t i = 0; i < count; ++i) products[i] += weight * part[i];
+    }
+}
+
 /* gamma from the history, and the squared norm of r - sum gamma_a dr_a; false if the system is
  * singular.                                                                                 */
 static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted) {
@@ -52,8 +72,7 @@ static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted
     double a[MB_WINDOW_MAX][MB_WINDOW_MAX], b[MB_WINDOW_MAX], with_r[MB_WINDOW_MAX], largest = 0;
     const double *next = products;
     size_t n = slot->columns;
-    solver->kernels->anderson_products(products, slot->q, slot->r, (const float *const *)slot->dr,
-                                       n, solver->model->size);
+    weighted_products(solver, slot, products);
     for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j <= i; ++j) a[i][j] = *next++;
         b[i] = with_r[i] = *next++;

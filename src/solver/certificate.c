@@ -3,13 +3,15 @@
  * How far an answer can be from the only right one.
  *
  * F(q) = sum q log q - 1/2 q'Phi q - b'q is mu-strongly convex on the product of simplices,
- * mu = 2 - max_v ||A_v||^2: on a simplex the entropy has modulus 2 along zero-sum directions,
- * and Phi <= blkdiag(A'A). Its gradient along those directions is r = centred(log q - g), so
+ * mu = 2 - max_v ||D_v||: on a simplex the entropy has modulus 2 along zero-sum directions,
+ * and Phi <= D, the diagonal of operator/model.h with its scales. Its gradient along those directions is r = centred(log q - g), so
  *     || q - q* ||_2 <= || r ||_2 / mu,     F(q) - F* <= || r ||_2^2 / (2 mu).
+ * With gain that F is F_gain, whose Phi has a diagonal -P_v; p(x) has a larger one, by
+ *     F - F_gain = 1/2 sum_v tr(P_v Cov q_v),   P_v = s_v^2 (1 - d_v) G_v  (operator/model.h).
  * A bound for the rounding errors of r is added: at tight tolerances they are what is left.
  * Those of A x are as large as A x is, which g need not show where its parts cancel; with x = S q,
- *     || A x ||^2 = sum_v x_v'G_v x_v - q'Phi q  <=  variables * max ||A_v||^2 - q'Phi q,
- * and they reach g through S A', whose square norm is at most max ||A_v||^2 - lambda_min.
+ *     || A x ||^2 = sum_v q_v'D_v q_v - q'Phi q  <=  variables * max ||D_v|| - q'Phi q,
+ * and they reach g through S A', whose square norm is at most max ||D_v|| - lambda_min.
  */
 #include <math.h>
 
@@ -30,7 +32,7 @@ static double sum_error(const mb_solver *solver) {
 }
 
 /* The first application is made of two products, of the start and of what differs from it, each
- * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||A_v||^2
+ * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||D_v||
  * - lambda_min).                                                                            */
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
@@ -46,8 +48,34 @@ void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
         const mb_run *run = &solver->runs[i];
         solver->kernels->logs(u, slot->q, slot->x, slot->lambda + run->first,
                               slot->hidden + run->first, slot->hidden_count[i], run->k,
-                              (float)slot->alpha, (float)solver->spectrum.curvature);
+                              (float)mb_slot_alpha(solver, slot, i),
+                              (float)solver->spectrum.curvature);
     }
+}
+
+/* sum_v tr(P_v Cov q_v); observed variables have no covariance. */
+static double self_inhibition(const mb_tier *tier, const float *q) {
+    double total = 0;
+    for (size_t cell = 0; cell < tier->cells; ++cell) {
+        size_t class = tier->cell_class[cell];
+        for (uint32_t g = 0; g < tier->groups; ++g) {
+            const mb_group *group = &tier->group[g];
+            double d = tier->hollow[class * tier->groups + g], sum = 0;
+            if (d == 1) continue;
+            const float *row = q + cell * tier->channels + group->channel;
+            const float *gram = tier->gram + class * tier->gram_size;
+            gram += tier->k > 0 ? group->channel : group->gram;
+            size_t line = tier->k > 0 ? tier->channels : group->k;
+            for (uint32_t i = 0; i < group->k; ++i) {
+                double product = 0;
+                for (uint32_t j = 0; j < group->k; ++j) product += gram[i * line + j] * row[j];
+                sum += row[i] * (gram[i * line + i] - product);
+            }
+            double s = tier->class_scale[class * tier->groups + g];
+            total += s * s * (1 - d) / d * sum; /* the model keeps d G */
+        }
+    }
+    return total;
 }
 
 void mb_certify(const mb_solver *solver, mb_slot *slot) {
@@ -57,7 +85,7 @@ void mb_certify(const mb_solver *solver, mb_slot *slot) {
         mb_slot_logs(solver, slot, slot->next_u);
         u = slot->next_u;
     }
-    double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0;
+    double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0, inhibition = 0;
     size_t at = 0, hidden = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
         entropy += solver->kernels->misfit(&squares, &slack, slot->q, u, slot->g, slot->hidden + at,
@@ -70,8 +98,9 @@ void mb_certify(const mb_solver *solver, mb_slot *slot) {
         const float *q = slot->q + tier->offset;
         logits += solver->kernels->dot(q, slot->g + tier->offset, tier->size);
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
+        if (tier->inhibited > 0) inhibition += self_inhibition(tier, q);
     }
-    slot->result.free_energy = entropy - 0.5 * (logits + biases);
+    slot->result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
     if (hidden > 0) slack += product_slack(solver, slot, logits - biases);
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Creating a solver, keeping it in step with the model, and driving samples through slots.
+ * Creating a solver, and driving samples through slots.
  */
 #include <math.h>
 #include <stdint.h>
@@ -11,9 +11,6 @@
 
 /* Most floats of one tensor of all samples in hand; of larger ones a worker has one in hand. */
 #define LANE_FLOATS 4194304
-
-/* The step while the start is sought, if it is to be chosen: the spectrum is not known then. */
-#define START_ALPHA 0.25
 
 double mb_clock(void) {
     struct timespec now;
@@ -77,11 +74,14 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
     size_t count = 0;
-    for (size_t v = 0; v < model->variables; ++v) {
-        bool fresh = v == 0 || model->variable_k[v] != model->variable_k[v - 1];
-        if (fresh && runs) runs[count] = (mb_run){.first = v, .k = model->variable_k[v]};
-        count += fresh;
-        if (runs) ++runs[count - 1].count;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        size_t first = model->tiers[t].first_variable;
+        for (size_t v = first; v < first + model->tiers[t].variables; ++v) {
+            bool fresh = v == first || model->variable_k[v] != model->variable_k[v - 1];
+            if (fresh && runs) runs[count] = (mb_run){.first = v, .k = model->variable_k[v], .tier = t};
+            count += fresh;
+            if (runs) ++runs[count - 1].count;
+        }
     }
     return count;
 }
@@ -119,9 +119,13 @@ static mb_status build(mb_solver *solver) {
     count_runs(model, solver->runs);
     MB_TRY(mb_alloc(&solver->start_q, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->start_u, model->size, sizeof(float)));
-    MB_TRY(mb_alloc(&solver->start_x, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->start_g, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->step, model->tier_count, sizeof(double)));
     MB_TRY(mb_lanczos_create(&solver->lanczos, model));
+    MB_TRY(mb_lanczos_create(&solver->metric, model));
+    MB_TRY(mb_alloc(&solver->tier_vectors, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->tier_room, 2 * model->tier_count * model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->tier_curvature, model->tier_count, sizeof(double)));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
     return mb_solver_refresh(solver);
@@ -160,122 +164,17 @@ void mb_solver_destroy(mb_solver *solver) {
     }
     mb_free(solver->worker);
     mb_lanczos_destroy(&solver->lanczos);
+    mb_lanczos_destroy(&solver->metric);
+    mb_free(solver->tier_vectors);
+    mb_free(solver->tier_room);
+    mb_free(solver->tier_curvature);
+    mb_free(solver->step);
     mb_free(solver->start_q);
     mb_free(solver->start_u);
-    mb_free(solver->start_x);
     mb_free(solver->start_g);
     mb_free(solver->runs);
     mb_pool_destroy(solver->pool);
     mb_free(solver);
-}
-
-/* -------------------------------------------------------------------- refresh -- */
-
-/* softmax(b) */
-static void simple_start(mb_solver *solver) {
-    const mb_model *model = solver->model;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        const mb_tier *tier = &model->tiers[t];
-        memcpy(solver->start_u + tier->offset, model->parameters + tier->bias,
-               tier->size * sizeof(float));
-    }
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        const mb_run *run = &solver->runs[i];
-        size_t at = model->variable_offset[run->first];
-        mb_prox_args args = {.z = solver->start_q + at,
-                             .u = solver->start_u + at,
-                             .x = solver->start_u + at,
-                             .rows = run->count,
-                             .k = run->k,
-                             .alpha = 1,
-                             .c = 1};
-        solver->kernels->prox(&args);
-    }
-}
-
-static void set_start_x(mb_solver *solver) {
-    double alpha = solver->spectrum.alpha, beta = 1 - solver->spectrum.curvature * alpha;
-    for (size_t i = 0; i < solver->model->size; ++i) {
-        solver->start_x[i] = (float)beta * solver->start_q[i] + (float)alpha * solver->start_u[i];
-    }
-}
-
-/* What follows from the norms alone. */
-static void choose_split(mb_solver *solver) {
-    const mb_model *model = solver->model;
-    mb_spectrum *s = &solver->spectrum;
-    double bound = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        if (model->tiers[t].norm2_max > bound) bound = model->tiers[t].norm2_max;
-    }
-    s->bound_max = bound * (1 + 1e-6); /* the scales are rounded to float */
-    s->modulus = 2 - s->bound_max;
-    s->curvature = solver->settings.curvature;
-    if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
-    s->alpha = solver->settings.alpha > 0 ? solver->settings.alpha : START_ALPHA;
-    s->lambda_max = s->lambda_min = 0; /* not those of earlier weights */
-}
-
-/* From the spectrum to the step. c >= lambda_max makes c I - Phi monotone; it is then
- * cocoercive, and the iteration converges for every alpha < 2/L, L = c - lambda_min. With a
- * smaller c (a model that is not monotone) L bounds c I - Phi from both sides, and alpha < 2/L
- * still makes every plain step lower the free energy.                                     */
-static void choose_step(mb_solver *solver) {
-    mb_spectrum *s = &solver->spectrum;
-    s->lambda_max = solver->lanczos.lambda_max;
-    s->lambda_min = solver->lanczos.lambda_min;
-    s->steps = solver->lanczos.steps;
-    double upper = fmax(s->bound_max, s->lambda_max);
-    double lowest = upper - (upper - s->lambda_min) / (1 - solver->lanczos.margin);
-    s->lipschitz = fmax(s->curvature - lowest, s->lambda_max - s->curvature);
-    s->alpha = solver->settings.alpha;
-    if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
-}
-
-/* Two things that one worker does alone, and two workers at the same time. */
-static mb_status worker_refresh(void *context, size_t index, size_t workers) {
-    mb_solver *solver = context;
-    const mb_solver_settings *settings = &solver->settings;
-    mb_worker *worker = &solver->worker[index];
-    MB_TRY(mb_phi_refresh(worker->phi));
-    if (index == 0) {
-        MB_TRY(mb_lanczos_run(&solver->lanczos, solver->model, worker->phi, solver->kernels));
-    }
-    if (index + 1 != (workers < 2 ? workers : 2)) return MB_OK;
-    simple_start(solver);
-    set_start_x(solver);
-    solver->start_g_known = false;
-    if (settings->start != MB_START_UNOBSERVED || settings->method != MB_FORWARD_BACKWARD ||
-        settings->unrolled) {
-        return MB_OK;
-    }
-    return solver->spectrum.modulus > 0 ? mb_solve_nothing_observed(solver, worker) : MB_OK;
-}
-
-/* The marginals when nothing is observed have the mean of what Phi adds to b. Where there may be
- * several solutions, and for the methods that are compared, samples start at softmax(b) all the
- * same; also if the iterations are differentiated.                                           */
-mb_status mb_solver_refresh(mb_solver *solver) {
-    const mb_model *model = solver->model;
-    if (!model->accepted) {
-        return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
-    }
-    if (solver->version == model->version) return MB_OK;
-    choose_split(solver);
-    MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
-    choose_step(solver);
-    set_start_x(solver);
-    solver->version = model->version;
-    return MB_OK;
-}
-
-mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum) {
-    if (solver == NULL || spectrum == NULL) {
-        return mb_fail(MB_EINVAL, "mb_solver_spectrum: NULL argument");
-    }
-    MB_TRY(mb_solver_refresh(solver));
-    *spectrum = solver->spectrum;
-    return MB_OK;
 }
 
 /* ------------------------------------------------------------------------ slots -- */
@@ -305,8 +204,12 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
     }
 }
 
+double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run) {
+    return solver->step[solver->runs[run].tier] * slot->shorter;
+}
+
 void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
-                  const float *x, double alpha, double c, bool warm) {
+                  const float *x, bool warm) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
         mb_prox_args args = {.z = z,
@@ -316,10 +219,37 @@ void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float 
                              .offset = slot->hidden + run->first,
                              .rows = slot->hidden_count[i],
                              .k = run->k,
-                             .alpha = (float)alpha,
-                             .c = (float)c,
+                             .alpha = (float)mb_slot_alpha(solver, slot, i),
+                             .c = (float)solver->spectrum.curvature,
                              .warm = warm};
         solver->kernels->prox(&args);
+    }
+}
+
+void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
+                     const float *x) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        mb_prox_args args = {.z = z,
+                             .u = u,
+                             .x = x,
+                             .offset = slot->hidden + run->first,
+                             .rows = slot->hidden_count[i],
+                             .k = run->k,
+                             .alpha = 1,
+                             .c = 1};
+        solver->kernels->prox(&args);
+    }
+}
+
+void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g) {
+    for (size_t t = 0; t < solver->model->tier_count; ++t) {
+        const mb_tier *tier = &solver->model->tiers[t];
+        double step = solver->step[t] * slot->shorter;
+        float alpha = (float)step, beta = (float)(1 - solver->spectrum.curvature * step);
+        for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) {
+            slot->x[i] = beta * q[i] + alpha * g[i];
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 static const char *const methods[] = {"forward-backward", "krahenbuhl", "baque", "frank-wolfe",
                                       NULL};
 static const char *const starts[] = {"bias", "unobserved", NULL};
-static const char *const stops[] = {"residual", "certificate", NULL};
+static const char *const stops[] = {"residual", "certificate", "step", NULL};
 static const char *const adjoints[] = {"cg", "fixed-point", NULL};
 
 #define FIELD(name) .offset = offsetof(mb_solver_settings, name)
@@ -20,16 +20,18 @@ static const mb_setting table[] = {
     {"start", MB_CHOICE, FIELD(start), .choices = starts,
      .help = "where samples begin: at softmax(b), or at the marginals when nothing is observed"},
     {"alpha", MB_REAL, FIELD(alpha), .low = 0, .high = 1,
-     .help = "step size; 0: the largest that is proven to converge"},
+     .help = "step size; 0: of each tier the largest that is proven to converge"},
     {"curvature", MB_REAL, FIELD(curvature), .low = 0, .high = 2,
      .help = "the split c of the free energy; 0: the smallest that is proven, at least 1"},
     {"lambda", MB_REAL, FIELD(lambda), .fallback = 0.7, .low = 0, .high = 100, .low_open = true,
      .help = "regularisation of frank-wolfe"},
     {"anderson", MB_INTEGER, FIELD(anderson), .fallback = 5, .low = 0, .high = 10,
      .help = "window of the acceleration; 0: none"},
-    {"stop", MB_CHOICE, FIELD(stop), .choices = stops, .help = "what the tolerance is for"},
+    {"stop", MB_CHOICE, FIELD(stop), .choices = stops,
+     .help = "what the tolerance is for: the residual of an undamped update, the proven distance, or "
+             "the length of the next step (the paper's)"},
     {"tolerance", MB_REAL, FIELD(tolerance), .fallback = 1e-3, .low = 0, .high = 1e6,
-     .low_open = true, .help = "stop when the residual, or the certificate, is at most this"},
+     .low_open = true, .help = "stop when that is at most this"},
     {"max_iterations", MB_INTEGER, FIELD(max_iterations), .fallback = 200, .low = 1, .high = 1e9,
      .help = "updates of one sample, at most"},
     {"foresee", MB_BOOLEAN, FIELD(foresee),

@@ -40,13 +40,10 @@ static void load_start(const mb_solver *solver, mb_slot *slot, const float *star
     size_t bytes = model->size * sizeof(float);
     if (start == NULL) {
         memcpy(slot->q, solver->start_q, bytes);
-        if (solver->settings.method == MB_FORWARD_BACKWARD)
-            memcpy(slot->x, solver->start_x, bytes);
-        else
-            memcpy(slot->u, solver->start_u, bytes);
+        memcpy(slot->u, solver->start_u, bytes);
+        mb_slot_forward(solver, slot, slot->q, slot->u);
         return;
     }
-    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
     for (size_t v = 0; v < model->variables; ++v) {
         size_t at = model->variable_offset[v];
         double sum = 0;
@@ -55,9 +52,9 @@ static void load_start(const mb_solver *solver, mb_slot *slot, const float *star
             float q = (float)(start[at + i] / sum), u = logf(fmaxf(q, 1e-30f));
             slot->q[at + i] = q;
             slot->u[at + i] = u;
-            slot->x[at + i] = beta * q + alpha * u;
         }
     }
+    mb_slot_forward(solver, slot, slot->q, slot->u);
 }
 
 static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
@@ -65,7 +62,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const solve_call *call = task->call;
     const mb_model *model = solver->model;
     double began = mb_clock();
-    slot->alpha = solver->spectrum.alpha;
+    slot->shorter = 1;
     slot->fresh = call->start == NULL;
     load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
     /* r is written where something is hidden alone, and stays zero elsewhere */
@@ -123,24 +120,42 @@ static bool must_end(const mb_task *task, const mb_slot *slot, mb_outcome *outco
 
 /* ------------------------------------------------------------- forward-backward -- */
 
-static mb_residual_sums measure(const mb_solver *solver, mb_slot *slot) {
-    mb_residual_sums sums = {0};
-    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+/* Sums over the hidden variables, where tiers have steps of their own: `plain` is in the norm of
+ * diag(1/alpha), in which a step must contract, and `weighted` in that of the gradient, r/alpha. */
+typedef struct measured {
+    mb_residual_sums sums;
+    double gradient; /* ||r/alpha||^2 */
+} measured;
+
+static measured measure(const mb_solver *solver, mb_slot *slot, int stop) {
+    measured m = {0};
     for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->residual(&sums, slot->r, slot->x, slot->q, slot->g,
-                                  slot->hidden + solver->runs[i].first, slot->hidden_count[i],
-                                  alpha, beta, solver->runs[i].k);
+        const mb_run *run = &solver->runs[i];
+        double alpha = mb_slot_alpha(solver, slot, i);
+        float beta = (float)(1 - solver->spectrum.curvature * alpha);
+        mb_residual_sums *s = &m.sums, part = *s;
+        part.weighted = part.plain = 0;
+        solver->kernels->residual(&part, slot->r, slot->x, slot->q, slot->g,
+                                  slot->hidden + run->first, slot->hidden_count[i], (float)alpha,
+                                  beta, stop == MB_STOP_STEP ? beta : 0, run->k);
+        part.weighted = s->weighted + part.weighted * mb_anderson_weight(alpha);
+        m.gradient += part.plain / (alpha * alpha);
+        part.plain = s->plain + part.plain / alpha;
+        *s = part;
     }
-    return sums;
+    return m;
 }
 
 /* The exact relative residual: one more step, not accelerated, into slot->next. */
-static double exact_residual(const mb_solver *solver, mb_slot *slot) {
+static double exact_residual(const mb_solver *solver, mb_slot *slot, int stop) {
     size_t n = solver->model->size;
     float *t = slot->next_u; /* free here */
-    for (size_t i = 0; i < n; ++i) t[i] = slot->x[i] + slot->r[i];
-    mb_slot_prox(solver, slot, slot->next, NULL, NULL, t, slot->alpha, solver->spectrum.curvature,
-                 false);
+    if (stop == MB_STOP_STEP) {
+        for (size_t i = 0; i < n; ++i) t[i] = slot->x[i] + slot->r[i];
+        mb_slot_prox(solver, slot, slot->next, NULL, NULL, t, false);
+    } else {
+        mb_slot_softmax(solver, slot, slot->next, NULL, slot->g);
+    }
     return relative_distance(solver, slot, slot->next);
 }
 
@@ -150,30 +165,33 @@ static double exact_residual(const mb_solver *solver, mb_slot *slot) {
 #define STEP_MAX 1
 #define LEFT_OUT (2 * 0.72 * 1.5)
 
-/* A bound of the relative residual from its first order, if that is below the tolerance; it needs
- * 1 - c alpha >= 0, where the prox moves no further than softmax would.                      */
-static bool surely_below(const mb_solver *solver, const mb_slot *slot, const mb_residual_sums *sums,
+/* A bound of the relative residual from its first order, if that is below the tolerance. Of a prox
+ * step it needs 1 - c alpha >= 0, where the prox moves no further than softmax would: all steps
+ * that are chosen here.                                                                      */
+static bool surely_below(const mb_solver *solver, const mb_residual_sums *sums, int stop,
                          double tolerance, double *residual) {
     double bound = sqrt(sums->update) + LEFT_OUT * sqrt(sums->second);
     *residual = sums->norm > 0 ? bound / sqrt(sums->norm) : 0;
     return sums->largest <= STEP_MAX && *residual <= tolerance &&
-           solver->spectrum.curvature * slot->alpha <= 1 + 1e-6;
+           (stop != MB_STOP_STEP ||
+            solver->spectrum.curvature * solver->settings.alpha <= 1 + 1e-6);
 }
 
-static bool converged(const mb_task *task, mb_slot *slot, const mb_residual_sums *sums) {
+static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
     const mb_solver *solver = task->solver;
     const solve_call *call = task->call;
+    const mb_residual_sums *sums = &m->sums;
     double tolerance = call->tolerance, mu = solver->spectrum.modulus;
     if (call->stop == MB_STOP_CERTIFICATE) {
-        if (!(sqrt(sums->plain) / (slot->alpha * mu) <= tolerance) || !(mu > 0)) return false;
+        if (!(sqrt(m->gradient) / mu <= tolerance) || !(mu > 0)) return false;
         mb_certify(solver, slot);
         if (!(slot->result.certificate <= tolerance)) return false;
-        slot->result.residual = exact_residual(solver, slot);
+        slot->result.residual = exact_residual(solver, slot, call->stop);
         return true;
     }
     if (!(sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
-    if (surely_below(solver, slot, sums, tolerance, &slot->result.residual)) return true;
-    slot->result.residual = exact_residual(solver, slot);
+    if (surely_below(solver, sums, call->stop, tolerance, &slot->result.residual)) return true;
+    slot->result.residual = exact_residual(solver, slot, call->stop);
     return slot->result.residual <= tolerance;
 }
 
@@ -182,11 +200,30 @@ static bool converged(const mb_task *task, mb_slot *slot, const mb_residual_sums
 #define NOISE 1e-10
 #define NOISE_X 1e-12
 
+/* What roundings leave of the squared residual in the norm of diag(1/alpha). */
+static double noise(const mb_solver *solver, const mb_slot *slot) {
+    double sum = 0;
+    for (size_t t = 0; t < solver->model->tier_count; ++t) {
+        const mb_tier *tier = &solver->model->tiers[t];
+        const float *x = slot->x + tier->offset;
+        double size = solver->kernels->dot(x, x, tier->size);
+        sum += (NOISE * (double)tier->size + NOISE_X * size) / (solver->step[t] * slot->shorter);
+    }
+    return sum;
+}
+
+static double smallest_step(const mb_solver *solver, const mb_slot *slot) {
+    double least = INFINITY;
+    for (size_t t = 0; t < solver->model->tier_count; ++t) least = fmin(least, solver->step[t]);
+    return least * slot->shorter;
+}
+
 /* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
- * true: x is already the next point. Halves a step size under which a plain step did not do what it
- * must while alpha <= 2/L: the forward part does not expand, and the prox of alpha f_c contracts by
- * 1 / (1 + alpha (2 - c)), because f_c is (2 - c)-strongly convex on the simplex. Where F need
- * not be convex, a residual may grow on the way, and the step is left as it is.              */
+ * true: x is already the next point. Halves the steps under which a plain step did not do what it
+ * must while c I - Phi <= 2 diag(1/alpha): in the norm of diag(1/alpha) the forward part does not
+ * expand, and the prox of alpha f_c contracts by 1 / (1 + min alpha (2 - c)), because f_c is
+ * (2 - c)-strongly convex on the simplex. Where F need not be convex, a residual may grow on the
+ * way, and the step is left as it is.                                                        */
 static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
     size_t n = solver->model->size;
     if (slot->accelerated && !(sums->weighted <= KEEP * slot->weighted)) {
@@ -197,16 +234,13 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
         return true;
     }
     if (solver->settings.unrolled) return false; /* what is differentiated has one step size */
-    double shrink = 1 / (1 + slot->alpha * (2 - solver->spectrum.curvature));
+    double shrink = 1 / (1 + smallest_step(solver, slot) * (2 - solver->spectrum.curvature));
     bool grew = !slot->accelerated && solver->spectrum.modulus > 0 &&
                 sums->plain > 1.01 * shrink * shrink * slot->plain;
-    double size = grew ? solver->kernels->dot(slot->x, slot->x, n) : 0;
-    if (grew && sums->plain > NOISE * (double)n + NOISE_X * size) {
-        slot->alpha /= 2;
+    if (grew && sums->plain > noise(solver, slot)) {
+        slot->shorter /= 2;
         ++slot->reductions;
-        float alpha = (float)slot->alpha;
-        float beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
-        for (size_t i = 0; i < n; ++i) slot->x[i] = beta * slot->q[i] + alpha * slot->g[i];
+        mb_slot_forward(solver, slot, slot->q, slot->g);
         mb_anderson_reset(slot);
         return true;
     }
@@ -217,8 +251,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
 static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot, float *z,
                       const float *x) {
     double began = mb_clock();
-    mb_slot_prox(solver, slot, z, NULL, slot->lambda, x, slot->alpha, solver->spectrum.curvature,
-                 true);
+    mb_slot_prox(solver, slot, z, NULL, slot->lambda, x, true);
     ++slot->result.iterations;
     worker->ms_prox += mb_clock() - began;
 }
@@ -266,14 +299,17 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
     mb_outcome outcome = MB_CONVERGED;
     double began = mb_clock();
     ++slot->result.applications;
-    mb_residual_sums sums = measure(solver, slot);
+    measured m = measure(solver, slot, call->stop);
+    mb_residual_sums sums = m.sums;
     if (!isfinite(sums.plain) || !isfinite(sums.weighted)) {
         finish(task, slot, MB_DIVERGED);
         *done = true;
         return MB_OK;
     }
-    if (converged(task, slot, &sums) || must_end(task, slot, &outcome)) {
-        if (outcome != MB_CONVERGED) slot->result.residual = exact_residual(solver, slot);
+    if (converged(task, slot, &m) || must_end(task, slot, &outcome)) {
+        if (outcome != MB_CONVERGED) {
+            slot->result.residual = exact_residual(solver, slot, call->stop);
+        }
         finish(task, slot, outcome);
         *done = true;
         worker->ms_acceleration += mb_clock() - began;
@@ -303,22 +339,22 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
 
 void mb_peer_update(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
-    float alpha = (float)slot->alpha, *x = slot->x;
+    float alpha = (float)solver->spectrum.alpha, *x = slot->x;
     switch (solver->settings.method) {
     case MB_BAQUE: /* softmax((1-alpha) log q + alpha g) */
         for (size_t i = 0; i < n; ++i) x[i] = (1 - alpha) * slot->u[i] + alpha * slot->g[i];
-        mb_slot_prox(solver, slot, slot->next, slot->next_u, NULL, x, 1, 1, false);
+        mb_slot_softmax(solver, slot, slot->next, slot->next_u, x);
         return;
     case MB_FRANK_WOLFE: /* (1-alpha) q + alpha softmax(g / lambda) */
         for (size_t i = 0; i < n; ++i) x[i] = slot->g[i] / (float)solver->settings.lambda;
-        mb_slot_prox(solver, slot, slot->next, NULL, NULL, x, 1, 1, false);
+        mb_slot_softmax(solver, slot, slot->next, NULL, x);
         for (size_t i = 0; i < n; ++i) {
             slot->next[i] = (1 - alpha) * slot->q[i] + alpha * slot->next[i];
             slot->next_u[i] = logf(fmaxf(slot->next[i], 1e-38f));
         }
         return;
     default: /* Kraehenbuehl: softmax(g) */
-        mb_slot_prox(solver, slot, slot->next, slot->next_u, NULL, slot->g, 1, 1, false);
+        mb_slot_softmax(solver, slot, slot->next, slot->next_u, slot->g);
     }
 }
 
@@ -338,8 +374,19 @@ static bool finite_logits(const mb_solver *solver, const mb_slot *slot) {
     return isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size));
 }
 
+/* Of the step to slot->next, or of the undamped update. Frank-Wolfe's goes to another fixed point
+ * than softmax(g), and is its step undone of the damping.                                    */
+static double peer_residual(const mb_solver *solver, mb_slot *slot) {
+    double step = relative_distance(solver, slot, slot->next);
+    if (solver->settings.stop == MB_STOP_STEP) return step;
+    if (solver->settings.method == MB_FRANK_WOLFE) return step / solver->spectrum.alpha;
+    if (solver->settings.method == MB_KRAHENBUHL) return step;
+    mb_slot_softmax(solver, slot, slot->x, NULL, slot->g); /* x is free here */
+    return relative_distance(solver, slot, slot->x);
+}
+
 static bool peer_converged(const mb_solver *solver, mb_slot *slot) {
-    if (solver->settings.stop == MB_STOP_RESIDUAL) {
+    if (solver->settings.stop != MB_STOP_CERTIFICATE) {
         return slot->result.residual <= solver->settings.tolerance;
     }
     mb_certify(solver, slot);
@@ -358,7 +405,7 @@ static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *s
     double began = mb_clock();
     mb_peer_update(solver, slot);
     worker->ms_prox += mb_clock() - began;
-    slot->result.residual = relative_distance(solver, slot, slot->next);
+    slot->result.residual = peer_residual(solver, slot);
     if (peer_converged(solver, slot) || must_end(task, slot, &outcome)) {
         finish(task, slot, outcome);
         *done = true;
@@ -427,7 +474,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                        .stop = settings->stop,
                        .stoppable = true,
                        .foresee = settings->foresee && logits == NULL && !settings->unrolled &&
-                                  settings->stop == MB_STOP_RESIDUAL &&
+                                  settings->stop != MB_STOP_CERTIFICATE &&
                                   solver->spectrum.modulus > 0};
     mb_task task = {.solver = solver,
                     .load = load,

@@ -9,9 +9,9 @@
  *   u   log q, of the other methods   (kept apart: q may underflow, u does not)
  *   g   Phi q + b, the logits
  *   x   what q is the prox of:        beta q + alpha u = x + lambda
- *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha
+ *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha; alpha by tier
  *   r   T - x: zero at the fixed point. Centred, -r/alpha is the gradient of the free
- *       energy, so that ||r|| / (alpha mu) bounds the distance to the solution.
+ *       energy, so that ||r/alpha|| / mu bounds the distance to the solution.
  */
 #ifndef MB_SOLVER_SOLVER_H
 #define MB_SOLVER_SOLVER_H
@@ -27,10 +27,11 @@
 #define MB_WINDOW_MAX 10
 #define MB_LANES_MAX 16 /* samples a worker has in hand at once */
 
-/* Variables of one cardinality that follow each other in a sample. */
+/* Variables of one tier and one cardinality that follow each other in a sample. */
 typedef struct mb_run {
     size_t first, count; /* variables */
     uint32_t k;
+    size_t tier; /* of all of them */
 } mb_run;
 
 typedef struct mb_slot {
@@ -48,7 +49,7 @@ typedef struct mb_slot {
     float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX];
     size_t columns, newest; /* of the history                        */
     bool accelerated;       /* the last step was Anderson's          */
-    double alpha;           /* this sample's step                    */
+    double shorter;         /* this sample's steps, relative to the solver's: 1, or halved */
     double weighted, plain; /* squared norms of last_r               */
     float gamma[MB_WINDOW_MAX];
     double mixed;           /* squared norm of what Anderson's combination left of last_r */
@@ -94,9 +95,13 @@ struct mb_solver {
     size_t run_count;
     size_t terms; /* of the longest sum in A x or A'y */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
-    float *start_x, *start_g; /* what start_q is the prox of, and Phi start_q + b         */
+    float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
-    mb_lanczos lanczos;
+    double *step;             /* [tiers]: of forward-backward                            */
+    mb_lanczos lanczos;       /* of Phi, and of c I - Phi in the metric of the steps     */
+    mb_lanczos metric;
+    float *tier_vectors, *tier_room; /* see mb_tier_curvatures                           */
+    double *tier_curvature;
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
     atomic_bool interrupted;
@@ -130,8 +135,19 @@ mb_status mb_task_run(mb_task *task);
 /* One sample, number 0, by a worker in its own thread. */
 mb_status mb_task_alone(const mb_task *task, mb_worker *worker);
 
+/* ------------------------------------------------------------------ refresh -- */
+
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
+
+/* What a solver remembers of the weights before these: where its estimates of the spectrum start
+ * from; zeros: from anywhere. The estimates decide the steps, so whoever wants to go on with the
+ * same bytes keeps this.                                                                     */
+size_t mb_solver_memory_size(const mb_solver *solver);
+void mb_solver_memory_get(const mb_solver *solver, float *memory);
+void mb_solver_memory_set(mb_solver *solver, const float *memory);
+
+/* -------------------------------------------------------------------- slots -- */
 
 /* Milliseconds of a steady clock. */
 double mb_clock(void);
@@ -181,6 +197,8 @@ void mb_peer_accept(const mb_solver *solver, mb_slot *slot);
 /* ----------------------------------------------------------------- anderson -- */
 
 void mb_anderson_reset(mb_slot *slot);
+/* Of the squared residual of a tier with this step, in the norm that is fitted. */
+double mb_anderson_weight(double alpha);
 /* From x, r and the history, a combination of steps; `weighted` is the squared norm of r. */
 void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted);
 /* x, which may be the slot's own, becomes the next iterate: that combination, or else T. */
@@ -194,8 +212,17 @@ void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
 /* Fills certificate, gap and free energy of slot->result from q and g. */
 void mb_certify(const mb_solver *solver, mb_slot *slot);
 
-/* prox over the hidden variables of a slot. */
+/* The step of a run's variables. */
+double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
+
+/* x = beta q + alpha g */
+void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
+
+/* Over the hidden variables of a slot: z = prox(x) with its steps; z = softmax(x), u = log z. Any of
+ * u, lambda may be NULL.                                                                      */
 void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
-                  const float *x, double alpha, double c, bool warm);
+                  const float *x, bool warm);
+void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
+                     const float *x);
 
 #endif

@@ -89,7 +89,7 @@ static void load(const unrolled_call *call, mb_slot *slot, size_t sample) {
     size_t n = model->size;
     slot->sample = sample;
     slot->steps = call->solved[sample].iterations;
-    slot->alpha = solver->spectrum.alpha;
+    slot->shorter = 1;
     slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
     if (call->solved[sample].outcome == MB_DIVERGED) slot->adjoint.outcome = MB_DIVERGED;
     slot->d = call->dloss + sample * n;
@@ -111,12 +111,8 @@ static void iterate(const mb_solver *solver, mb_slot *slot) {
         mb_peer_accept(solver, slot);
         return;
     }
-    double c = solver->spectrum.curvature;
-    float alpha = (float)slot->alpha, beta = (float)(1 - c * slot->alpha);
-    for (size_t i = 0; i < solver->model->size; ++i) {
-        slot->x[i] = beta * slot->q[i] + alpha * slot->g[i];
-    }
-    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, slot->alpha, c, true);
+    mb_slot_forward(solver, slot, slot->q, slot->g);
+    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, true);
 }
 
 /* Fills the tapes of the slots. */
@@ -156,8 +152,8 @@ static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, c
                      const float *v) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         solver->kernels->prox_vjp(out, v, q, slot->hidden + solver->runs[i].first,
-                                  slot->hidden_count[i], solver->runs[i].k, (float)slot->alpha,
-                                  (float)solver->spectrum.curvature);
+                                  slot->hidden_count[i], solver->runs[i].k,
+                                  (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
     }
 }
 
@@ -174,7 +170,8 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size, t = slot->at;
     const float *q = tape_q(solver, slot, t);
     float *a = slot->x, *c = slot->r, *w = slot->last_r, *s = slot->next;
-    float alpha = (float)slot->alpha, beta = (float)(1 - solver->spectrum.curvature * slot->alpha);
+    float alpha = (float)solver->spectrum.alpha; /* which is given: all tiers have it */
+    float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
     float share = alpha / (float)solver->settings.lambda;
     switch (solver->settings.method) {
     case MB_BAQUE:

@@ -17,6 +17,22 @@ static mb_status digits(mb_dataset **dataset, const mb_network_info *info, mb_sp
                               info->width, train ? 1 : 2);
 }
 
+/* Whether a name is that of a folder below data/, whose path is written. */
+static bool is_below(const char *name, char *path, size_t room) {
+    struct stat exists;
+    int length = snprintf(path, room, "data/%s", name);
+    return strchr(name, '/') == NULL && length > 0 && (size_t)length < room &&
+           stat(path, &exists) == 0;
+}
+
+bool images_there(const mb_network *network) {
+    const char *name = mb_network_describe(network).dataset;
+    char path[1024];
+    struct stat exists;
+    return name && (strcmp(name, "digits") == 0 || is_below(name, path, sizeof path) ||
+                    stat(name, &exists) == 0);
+}
+
 int images_load(mb_dataset **dataset, const mb_network *network, const char *given,
                 mb_split split) {
     mb_network_info info = mb_network_describe(network);
@@ -28,8 +44,7 @@ int images_load(mb_dataset **dataset, const mb_network *network, const char *giv
     if (strcmp(name, "digits") == 0) {
         return digits(dataset, &info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
-    snprintf(path, sizeof path, "data/%s", name);
-    bool below = strchr(name, '/') == NULL && stat(path, &exists) == 0;
+    bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
         for (const char *const *known = mb_fetch_names(); *known; ++known) {
             if (strcmp(name, *known) != 0) continue;

@@ -11,6 +11,9 @@
  * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
 int images_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
 
+/* Whether the dataset that the network's spec names can be found here. */
+bool images_there(const mb_network *network);
+
 /* "train" or "test"; false: the message is printed, return CLI_USAGE. */
 bool images_split(const char *text, mb_split *split);
 

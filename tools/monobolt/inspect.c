@@ -6,10 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
+#include <stdlib.h>
+
+#include "images.h"
+
+enum { TIERS_MAX = 64, IMAGES_MAX = 10000 };
 
 static const cli_option options[] = {
     {"seed", "N", "1", "of the random weights it is looked at with"},
+    {"images", "N", "64",
+     "of a network: test images, hidden as in training, that the entropy is measured on; 0: none"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -27,18 +33,41 @@ static const char *shape_of(const mb_tier_desc *tier, char *text, size_t room) {
     return text;
 }
 
-static void print_model(const mb_model *model, size_t parameters, const mb_spectrum *s) {
+/* What only a solver, and images, can tell of the tiers. */
+typedef struct findings {
+    mb_spectrum spectrum;
+    double steps[TIERS_MAX];
+    double entropy[TIERS_MAX]; /* mean over the hidden variables, over log k; NAN: not measured */
+    size_t images;
+} findings;
+
+static void print_tiers(const mb_model *model, const findings *f) {
     const mb_model_desc *desc = mb_model_describe(model);
     char text[128];
-    printf("%-12s %-20s %9s %9s %8s %9s %9s\n", "tier", "grid x groups of k", "variables",
-           "entries", "classes", "||A_v||", "clamped");
+    printf("%-12s %-20s %9s %9s %8s %7s %9s %9s %8s %9s %8s%s\n", "tier", "grid x groups of k",
+           "variables", "entries", "classes", "gain", "||A_v||", "mean", "clamped", "inhibited",
+           "step", f->images > 0 ? "  entropy" : "");
     for (size_t t = 0; t < desc->tier_count; ++t) {
         mb_tier_info info;
         if (mb_model_tier(model, t, &info) != MB_OK) continue;
-        printf("%-12.12s %-20.20s %9zu %9zu %8zu %9.4f %9zu\n", desc->tiers[t].name,
-               shape_of(&desc->tiers[t], text, sizeof text), info.variables, info.size,
-               info.classes, info.norm_max, info.clamped);
+        printf("%-12.12s %-20.20s %9zu %9zu %8zu %7g %9.4f %9.4f %8zu %9zu %8.4f",
+               desc->tiers[t].name, shape_of(&desc->tiers[t], text, sizeof text), info.variables,
+               info.size, info.classes, desc->tiers[t].gain, info.norm_max, info.norm_mean,
+               info.clamped, info.inhibited, f->steps[t]);
+        if (f->images > 0 && isfinite(f->entropy[t])) printf(" %8.3f", f->entropy[t]);
+        printf("\n");
     }
+    if (f->images > 0) {
+        printf("entropy: of the hidden variables' marginals, a share of log k, mean over %zu "
+               "images; 1: undecided\n",
+               f->images);
+    }
+}
+
+static void print_model(const mb_model *model, size_t parameters, const findings *f) {
+    const mb_model_desc *desc = mb_model_describe(model);
+    const mb_spectrum *s = &f->spectrum;
+    print_tiers(model, f);
     printf("\n%-12s %-12s %-13s %6s %6s %7s %10s\n", "row space", "from tier", "block", "kernel",
            "stride", "padding", "weights");
     for (size_t b = 0; b < desc->block_count; ++b) {
@@ -70,7 +99,7 @@ static void print_model(const mb_model *model, size_t parameters, const mb_spect
     printf("lambda_min   %.4f  (%u Lanczos steps)\n", s->lambda_min, s->steps);
     printf("c            %.4f\n", s->curvature);
     printf("L            %.4f  = c - lambda_min, with a margin for the estimate\n", s->lipschitz);
-    printf("alpha        %.4f  %s 2/L = %.4f\n", s->alpha,
+    printf("alpha        %.4f  %s 2/L = %.4f: a step for all tiers alike\n", s->alpha,
            s->alpha < 2 / s->lipschitz ? "<" : "NOT <", 2 / s->lipschitz);
     if (s->modulus > 0) {
         printf("certificate  || q - q* || <= %.4f || r ||, as F is %.4f-strongly convex\n",
@@ -80,8 +109,9 @@ static void print_model(const mb_model *model, size_t parameters, const mb_spect
     }
 }
 
-static json_t *json_model(const mb_model *model, size_t parameters, const mb_spectrum *s) {
+static json_t *json_model(const mb_model *model, size_t parameters, const findings *f) {
     const mb_model_desc *desc = mb_model_describe(model);
+    const mb_spectrum *s = &f->spectrum;
     json_t *tiers = json_array(), *blocks = json_array();
     for (size_t t = 0; t < desc->tier_count; ++t) {
         mb_tier_info info;
@@ -94,11 +124,15 @@ static json_t *json_model(const mb_model *model, size_t parameters, const mb_spe
         }
         json_array_append_new(
             tiers,
-            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:o,s:I}", "name", tier->name, "height",
+            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name",
+                      tier->name, "height",
                       (int)tier->height, "width", (int)tier->width, "groups", (int)tier->groups,
                       "cardinality", cards, "variables", (json_int_t)info.variables, "entries",
-                      (json_int_t)info.size, "classes", (json_int_t)info.classes, "norm_max",
-                      cli_json_number(info.norm_max), "clamped", (json_int_t)info.clamped));
+                      (json_int_t)info.size, "classes", (json_int_t)info.classes, "gain",
+                      cli_json_number(tier->gain), "norm_max", cli_json_number(info.norm_max),
+                      "norm_mean", cli_json_number(info.norm_mean), "clamped",
+                      (json_int_t)info.clamped, "inhibited", (json_int_t)info.inhibited, "step",
+                      cli_json_number(f->steps[t]), "entropy", cli_json_number(f->entropy[t])));
     }
     for (size_t b = 0; b < desc->block_count; ++b) {
         const mb_block_desc *block = &desc->blocks[b];
@@ -152,23 +186,101 @@ static json_t *json_network(json_t *model, const mb_network_info *info) {
     return model;
 }
 
+/* The entropy of a tier's hidden variables over log k, summed up over samples. */
+static void add_entropy(const mb_tier_desc *tier, const mb_tier_info *info, const int32_t *observed,
+                        const float *q, double *sum, double *count) {
+    q += info->offset;
+    for (size_t v = 0; v < info->variables; ++v) {
+        uint32_t k = tier->cardinalities ? tier->cardinalities[v] : tier->cardinality;
+        double entropy = 0;
+        for (uint32_t i = 0; i < k; ++i) entropy -= q[i] > 0 ? q[i] * log(q[i]) : 0;
+        q += k;
+        if (observed[info->first_variable + v] != MB_HIDDEN || k < 2) continue;
+        *sum += entropy / log(k);
+        *count += 1;
+    }
+}
+
+/* One image after another: this is a look, not a benchmark. */
+static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *solver,
+                                 const mb_dataset_info *data, int32_t *observed, float *q,
+                                 uint8_t *shown) {
+    const mb_model *model = mb_network_model(network);
+    const mb_model_desc *desc = mb_model_describe(model);
+    double sum[TIERS_MAX] = {0}, count[TIERS_MAX] = {0};
+    size_t bytes = (size_t)data->height * data->width * data->channels;
+    mb_status status = MB_OK;
+    for (size_t n = 0; status == MB_OK && n < f->images; ++n) {
+        status = mb_network_masks(network, mb_network_mask_settings(network), 1, n, 1, shown);
+        if (status == MB_OK) {
+            status = mb_network_observe(network, 1, data->images + n * bytes, shown, NULL, observed);
+        }
+        if (status == MB_OK) {
+            status = mb_solver_solve(solver, 1, observed, NULL, q, NULL, NULL, NULL);
+        }
+        for (size_t t = 0; status == MB_OK && t < desc->tier_count; ++t) {
+            mb_tier_info info;
+            status = mb_model_tier(model, t, &info);
+            if (status == MB_OK) {
+                add_entropy(&desc->tiers[t], &info, observed, q, &sum[t], &count[t]);
+            }
+        }
+    }
+    for (size_t t = 0; t < desc->tier_count; ++t) f->entropy[t] = sum[t] / count[t];
+    return status;
+}
+
+/* Looks at the tiers' marginals on a few images, if these are there. */
+static int look(const cli_args *args, findings *f, mb_network *network, mb_solver *solver) {
+    const mb_model *model = mb_network_model(network);
+    mb_network_info info = mb_network_describe(network);
+    mb_dataset *images;
+    int64_t count;
+    if (!cli_integer(args, "images", 0, IMAGES_MAX, &count)) return CLI_USAGE;
+    if (count == 0 || !images_there(network)) return CLI_OK;
+    int code = images_load(&images, network, NULL, MB_TEST);
+    if (code != CLI_OK) return code;
+    const mb_dataset_info *data = mb_dataset_describe(images);
+    f->images = (size_t)count < data->count ? (size_t)count : data->count;
+    int32_t *observed = calloc(mb_model_variables(model), sizeof *observed);
+    float *q = calloc(mb_model_size(model), sizeof *q);
+    uint8_t *shown = calloc(info.height, info.width);
+    if (!observed || !q || !shown) {
+        code = cli_fail("out of memory");
+    } else if (data->height != info.height || data->width != info.width ||
+               data->channels != info.channels) {
+        code = cli_fail("%s has images of another shape than the network", data->name);
+    } else if (measure_entropy(f, network, solver, data, observed, q, shown) != MB_OK) {
+        code = cli_fail("%s", mb_error());
+    }
+    free(observed), free(q), free(shown);
+    mb_dataset_destroy(images);
+    return code;
+}
+
+/* network: NULL for a model alone. */
 static int show(const cli_args *args, mb_model *model, const mb_solver_settings *settings,
-                const mb_network_info *info) {
+                mb_network *network) {
     mb_solver *solver = NULL;
-    mb_spectrum spectrum;
+    findings f = {.images = 0};
     size_t parameters;
     int code = CLI_OK;
+    for (size_t t = 0; t < TIERS_MAX; ++t) f.entropy[t] = NAN;
     if (mb_solver_create(&solver, model, settings) != MB_OK ||
-        mb_solver_spectrum(solver, &spectrum) != MB_OK) {
+        mb_solver_spectrum(solver, &f.spectrum) != MB_OK ||
+        mb_solver_steps(solver, f.steps) != MB_OK) {
         code = cli_fail("%s", mb_error());
-    } else {
+    }
+    if (code == CLI_OK && network) code = look(args, &f, network, solver);
+    if (code == CLI_OK) {
         mb_model_parameters(model, &parameters);
+        mb_network_info info = mb_network_describe(network);
         if (cli_has(args, "json")) {
-            json_t *json = json_model(model, parameters, &spectrum);
-            code = cli_json(json && info ? json_network(json, info) : json);
+            json_t *json = json_model(model, parameters, &f);
+            code = cli_json(json && network ? json_network(json, &info) : json);
         } else {
-            print_model(model, parameters, &spectrum);
-            if (info) print_network(info, parameters);
+            print_model(model, parameters, &f);
+            if (network) print_network(&info, parameters);
         }
     }
     mb_solver_destroy(solver);
@@ -179,11 +291,10 @@ static int run_network(const cli_args *args, const char *path) {
     mb_network *network;
     if (cli_has(args, "seed")) return cli_usage("--seed: a network's file has its weights");
     if (mb_network_load(&network, path) != MB_OK) return cli_fail("%s", mb_error());
-    mb_network_info info = mb_network_describe(network);
     mb_solver_settings settings = *mb_network_solver_settings(network);
     int code = CLI_USAGE;
     if (cli_settings(args, &settings))
-        code = show(args, mb_network_model(network), &settings, &info);
+        code = show(args, mb_network_model(network), &settings, network);
     mb_network_destroy(network);
     return code;
 }
@@ -220,7 +331,8 @@ const cli_command command_inspect = {
     .about = "Reads a spec (models/*.ini) and gives it random weights at its spectral budget, or a "
              "network's file (.safetensors) with the weights it has; "
              "prints its tiers, blocks and parameters, the number of border and stride classes, "
-             "the ends of the spectrum of Phi, the step size it would use, and the constant of "
+             "gains, norms and steps, how decided a network's marginals are, "
+             "the ends of the spectrum of Phi, and the constant of "
              "the certificate.",
     .options = options,
     .settings = mb_solver_settings_table,
