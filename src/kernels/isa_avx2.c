@@ -75,6 +75,18 @@ V void v_transpose4(vf *a) {
     a[2] = _mm256_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm256_shuffle_ps(h01, h23, 0xee);
 }
+/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+V vf v_quarters(vf a) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8)); }
+V void v_unzip(vf *a) {
+    vf first = a[0];
+    a[0] = v_quarters(_mm256_shuffle_ps(first, a[1], 0x88));
+    a[1] = v_quarters(_mm256_shuffle_ps(first, a[1], 0xdd));
+}
+V void v_zip(vf *a) {
+    vf low = _mm256_unpacklo_ps(a[0], a[1]), high = _mm256_unpackhi_ps(a[0], a[1]);
+    a[0] = _mm256_permute2f128_ps(low, high, 0x20);
+    a[1] = _mm256_permute2f128_ps(low, high, 0x31);
+}
 /* The sums of lanes 0 and 4, of 1 and 5, of 2 and 6, of 3 and 7. */
 V void v_fold4(float *p, vf a) {
     _mm_storeu_ps(p, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));

@@ -70,6 +70,21 @@ V void v_transpose4(vf *a) {
     a[2] = _mm512_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm512_shuffle_ps(h01, h23, 0xee);
 }
+/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+V void v_unzip(vf *a) {
+    const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const vi odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    vf first = a[0];
+    a[0] = _mm512_permutex2var_ps(first, even, a[1]);
+    a[1] = _mm512_permutex2var_ps(first, odd, a[1]);
+}
+V void v_zip(vf *a) {
+    const vi low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const vi high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    vf even = a[0];
+    a[0] = _mm512_permutex2var_ps(even, low, a[1]);
+    a[1] = _mm512_permutex2var_ps(even, high, a[1]);
+}
 /* The sums of lanes 0, 4, 8, ..., of 1, 5, ..., of 2 and of 3. */
 V void v_fold4(float *p, vf a) {
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -72,6 +72,17 @@ V void v_transpose4(vf *a) {
     a[2] = vreinterpretq_f32_f64(vzip1q_f64(h01, h23));
     a[3] = vreinterpretq_f32_f64(vzip2q_f64(h01, h23));
 }
+/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+V void v_unzip(vf *a) {
+    vf first = a[0];
+    a[0] = vuzp1q_f32(first, a[1]);
+    a[1] = vuzp2q_f32(first, a[1]);
+}
+V void v_zip(vf *a) {
+    vf even = a[0];
+    a[0] = vzip1q_f32(even, a[1]);
+    a[1] = vzip2q_f32(even, a[1]);
+}
 /* The sums of lanes that are four apart: there are no others. */
 V void v_fold4(float *p, vf a) { vst1q_f32(p, a); }
 /* clang-format on */
