@@ -231,12 +231,12 @@ static int bench_solve(bench *b, const mb_model *model) {
 
 /* ------------------------------------------------------------------- command line -- */
 
-enum { PROX, OPERATOR, SOLVE, TRAIN, INFER, KINDS };
-static const char *const kinds[KINDS] = {"prox", "operator", "solve", "train", "infer"};
+enum { PROX, OPERATOR, SOLVE, TRAIN, INFER, STEPS, KINDS };
+static const char *const kinds[KINDS] = {"prox", "operator", "solve", "train", "infer", "steps"};
 
 static bool refuse(const bench *b, const char *option, int kind) {
     if (!cli_has(b->args, option)) return false;
-    cli_usage("--%s is for train and infer, not for %s", option, kinds[kind]);
+    cli_usage("--%s is for train, infer and steps, not for %s", option, kinds[kind]);
     return true;
 }
 
@@ -262,6 +262,7 @@ static int run_kind(bench *b, int kind) {
         return cli_settings(b->args, &b->settings) ? bench_prox(b) : CLI_USAGE;
     case TRAIN: return bench_train(b);
     case INFER: return bench_infer(b);
+    case STEPS: return bench_steps(b);
     default: return run_model(b, kind);
     }
 }
@@ -278,7 +279,7 @@ static int run(const cli_args *args) {
     }
     while (kind < KINDS && strcmp(args->operands[0], kinds[kind]) != 0) ++kind;
     if (kind == KINDS) {
-        return cli_usage("'%s' is not one of prox, operator, solve, train, infer",
+        return cli_usage("'%s' is not one of prox, operator, solve, train, infer, steps",
                          args->operands[0]);
     }
     if (kind < TRAIN && (refuse(&b, "data", kind) || refuse(&b, "steps", kind))) return CLI_USAGE;
@@ -295,7 +296,7 @@ static int run(const cli_args *args) {
 const cli_command command_bench = {
     .name = "bench",
     .summary = "measure the speed of the parts, and of the whole",
-    .operands = "prox|operator|solve|train|infer",
+    .operands = "prox|operator|solve|train|infer|steps",
     .least = 1,
     .most = 1,
     .about = "prox: the proximal operator against softmax on the same tensor.\n"
@@ -305,6 +306,8 @@ const cli_command command_bench = {
              "in the same run. The settings below replace those of the spec.\n"
              "infer: inference on images, likewise, to a tolerance of 1e-3 unless told; and the "
              "time that one image takes by itself.\n"
+             "steps: iterations and time to a distance of 0.01 from the only answer, with one step for "
+             "all tiers and with a step per tier.\n"
              "Times are minimum and median over the repeats; compare ratios, not milliseconds.",
     .options = options,
     .settings = mb_solver_settings_table,

@@ -29,5 +29,7 @@ double bench_uniform(uint64_t *state);
 /* Steps of training, and inference, of the network of --spec. */
 int bench_train(bench *b);
 int bench_infer(bench *b);
+/* Iterations to a distance from the answer: one step for all tiers, and a step per tier. */
+int bench_steps(bench *b);
 
 #endif

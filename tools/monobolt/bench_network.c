@@ -471,3 +471,104 @@ int bench_infer(bench *b) {
     session_free(&s);
     return code;
 }
+
+/* ---------------------------------------------------------------------------- steps -- */
+
+#define NEAR 1e-2        /* distance from the only answer that counts as there          */
+#define STEPS_MOST 20000 /* iterations                                                  */
+
+typedef struct approach {
+    double iterations; /* mean over the images, to within a tenth                             */
+    double ms;         /* of the batch, with as many iterations as the mean image needs       */
+    size_t far;        /* images that did not get there                                       */
+} approach;
+
+static double distance_of(const float *a, const float *b, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(sum);
+}
+
+/* Solves with ever more iterations, until every image is near. first: [batch] zeros. */
+static int come_near(session *s, mb_solver_settings settings, const float *exact, size_t *first,
+                     approach *a) {
+    size_t n = mb_model_size(mb_network_model(s->network)), there = 0, sum = 0;
+    double limits[256], times[256];
+    size_t count = 0;
+    settings.tolerance = 1e-9;
+    settings.stop = MB_STOP_RESIDUAL;
+    for (size_t limit = 1; there < s->batch && limit < STEPS_MOST && count < 256;
+         limit += 1 + limit / 10) {
+        settings.max_iterations = (int64_t)limit;
+        cli_progress("%zu iterations: %zu of %zu images are near", limit, there, s->batch);
+        mb_solver_destroy(s->solver);
+        s->solver = NULL;
+        mb_report r;
+        if (mb_solver_create(&s->solver, mb_network_model(s->network), &settings) != MB_OK ||
+            mb_solver_solve(s->solver, s->batch, s->observed, NULL, s->q, NULL, NULL, &r) != MB_OK) {
+            return failed();
+        }
+        limits[count] = (double)limit;
+        times[count++] = r.ms_total;
+        for (size_t i = 0; i < s->batch; ++i) {
+            if (first[i] || distance_of(s->q + i * n, exact + i * n, n) > NEAR) continue;
+            first[i] = limit;
+            sum += limit;
+            ++there;
+        }
+    }
+    *a = (approach){.iterations = (double)sum / (double)there, .far = s->batch - there, .ms = NAN};
+    for (size_t i = count; i-- > 0 && limits[i] >= a->iterations;) a->ms = times[i];
+    return CLI_OK;
+}
+
+static int steps(session *s, bench *b, float **exact, size_t **first) {
+    approach single, tiers;
+    mb_spectrum spectrum;
+    int code = prepare(s, b, false);
+    if (code == CLI_OK) code = make_batch(s);
+    if (code == CLI_OK) code = warm_up(s, 0);
+    if (code != CLI_OK) return code;
+    mb_solver_settings settings = b->settings;
+    mb_model *model = mb_network_model(s->network);
+    *exact = calloc(s->batch * mb_model_size(model), sizeof **exact);
+    *first = calloc(2 * s->batch, sizeof **first);
+    if (*exact == NULL || *first == NULL) return cli_fail("out of memory");
+    settings.tolerance = 1e-6;
+    settings.max_iterations = STEPS_MOST;
+    settings.alpha = 0;
+    cli_progress("the exact answers");
+    if (mb_solver_create(&s->solver, model, &settings) != MB_OK ||
+        mb_solver_spectrum(s->solver, &spectrum) != MB_OK ||
+        mb_solver_solve(s->solver, s->batch, s->observed, NULL, *exact, NULL, s->results, NULL) !=
+            MB_OK) {
+        return failed();
+    }
+    double worst = 0;
+    for (size_t i = 0; i < s->batch; ++i) worst = fmax(worst, s->results[i].residual);
+    code = come_near(s, settings, *exact, *first, &tiers);
+    settings.alpha = spectrum.alpha;
+    if (code == CLI_OK) code = come_near(s, settings, *exact, *first + s->batch, &single);
+    if (code != CLI_OK) return code;
+    bench_report(b, "steps.images", (double)s->batch, "");
+    bench_report(b, "steps.distance", NEAR, "from the exact answer");
+    bench_report(b, "steps.exact_residual", worst, "of the exact answers, at most");
+    bench_report(b, "steps.single_alpha", spectrum.alpha, "");
+    bench_report(b, "steps.single_iterations", single.iterations, "per image, with one step");
+    bench_report(b, "steps.tiers_iterations", tiers.iterations, "per image, with a step per tier");
+    bench_report(b, "steps.single_ms", single.ms, "ms");
+    bench_report(b, "steps.tiers_ms", tiers.ms, "ms");
+    bench_report(b, "steps.far", (double)(single.far + tiers.far), "images that did not get there");
+    return CLI_OK;
+}
+
+int bench_steps(bench *b) {
+    session s;
+    float *exact = NULL;
+    size_t *first = NULL;
+    int code = steps(&s, b, &exact, &first);
+    cli_progress_end();
+    session_free(&s);
+    free(exact), free(first);
+    return code;
+}
