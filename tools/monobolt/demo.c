@@ -354,8 +354,8 @@ static json_t *shares_json(const demo *d) {
             list, json_pack("{s:o,s:I,s:o,s:o,s:o}", "observe", cli_json_number(d->shares[i]),
                             "images", (json_int_t)m->images, "accuracy",
                             cli_json_number(m->accuracy), "squared_error",
-                            cli_json_number(m->squared_error), "rmse_mean",
-                            cli_json_number(m->rmse_mean)));
+                            cli_json_number(m->squared_error), "rmse_raw",
+                            cli_json_number(m->rmse_raw)));
     }
     return list;
 }
@@ -364,14 +364,16 @@ static int print_json(const demo *d, const char *page, const char *picture) {
     const mb_metrics *m = &d->metrics;
     const mb_dataset_info *data = mb_dataset_describe(d->images);
     json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:s}", "network",
+        "{s:s,s:s,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:s}",
+        "network",
         d->network_file, "data", data->name, "note",
         d->note[0] ? json_string(d->note) : json_null(),
         "training_seconds", d->training > 0 ? cli_json_number(d->training) : json_null(), "images",
         (json_int_t)m->images, "of", (json_int_t)data->count, "observe",
         cli_json_number(d->observe), "accuracy", cli_json_number(m->accuracy), "squared_error",
-        cli_json_number(m->squared_error), "rmse_argmax", cli_json_number(m->rmse_argmax),
-        "rmse_mean", cli_json_number(m->rmse_mean), "iterations", cli_json_number(m->iterations),
+        cli_json_number(m->squared_error), "rmse_raw", cli_json_number(m->rmse_raw),
+        "rmse_mean", cli_json_number(m->rmse_mean), "pixel_nll", cli_json_number(m->pixel_nll),
+        "iterations", cli_json_number(m->iterations),
         "converged", cli_json_number(m->converged), "images_per_second",
         cli_json_number(m->images_per_second), "certificate", cli_json_number(m->certificate),
         "pictures_certificate", cli_json_number(d->worst), "shares", shares_json(d),
@@ -399,8 +401,9 @@ static int print_text(const demo *d, const char *page, const char *picture) {
     if (!isnan(m->accuracy)) printf("  %-24s %8.2f %%\n", "label accuracy", 100 * m->accuracy);
     printf("  %-24s %8.2f    per image\n", "squared error per bin", m->squared_error);
     if (m->hidden > 0) {
-        printf("  %-24s %8.4f    on [0, 1], hidden pixels\n", "RMSE, posterior mean", m->rmse_mean);
-        printf("  %-24s %8.4f\n", "RMSE, argmax", m->rmse_argmax);
+        printf("  %-24s %8.4f    posterior mean to unbinned pixels, on [0, 1]\n", "RMSE",
+               m->rmse_raw);
+        printf("  %-24s %8.4f    per hidden pixel\n", "bits", m->pixel_nll);
     }
     printf("  %-24s %8.1f    per image\n", "iterations", m->iterations);
     printf("  %-24s %8.0f\n", "images per second", m->images_per_second);

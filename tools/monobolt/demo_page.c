@@ -151,7 +151,7 @@ static void head(FILE *out, const demo *d) {
     if (!isnan(m->accuracy)) {
         tile(out, "%.2f", 100 * m->accuracy, "&#8201;%", "of the labels right");
     }
-    if (!isnan(m->rmse_mean)) tile(out, "%.4f", m->rmse_mean, "", "RMSE, hidden pixels");
+    if (!isnan(m->rmse_raw)) tile(out, "%.4f", m->rmse_raw, "", "RMSE, hidden pixels");
     tile(out, "%.2f", m->squared_error, "", "squared error per bin");
     tile(out, "%.1f", m->iterations, "", "iterations per image");
     if (isfinite(d->worst)) {
@@ -275,8 +275,8 @@ static void figures(FILE *out, const demo *d) {
     figure(out, "Label negative log-likelihood", "%.3f", m->label_nll, "bits");
     figure(out, "Squared error per bin", "%.2f", m->squared_error,
            "sum over hidden pixels of (bin &#8722; true bin)&#178; / bins, mean over images");
-    figure(out, "RMSE, posterior mean", "%.4f", m->rmse_mean, "hidden pixels, on [0, 1]");
-    figure(out, "RMSE, most probable bin", "%.4f", m->rmse_argmax, "hidden pixels, on [0, 1]");
+    figure(out, "RMSE", "%.4f", m->rmse_raw, "posterior mean to unbinned pixels, on [0, 1]");
+    figure(out, "Bits per hidden pixel", "%.4f", m->pixel_nll, "minus log2 of the true bin's probability");
     figure(out, "Pixel accuracy", "%.2f&#8201;%%", 100 * m->pixel_accuracy, "hidden pixels");
     figure(out, "Pixel negative log-likelihood", "%.3f", m->pixel_nll, "bits per hidden pixel");
     figure(out, "Pixel calibration error", "%.2f&#8201;%%", 100 * m->pixel_ece, "15 bins");

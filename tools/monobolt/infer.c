@@ -173,7 +173,8 @@ static mb_status solve_chunk(inference *f, mb_solver *solver, const workspace *w
         memcpy(f->pixel_rows + at * image.size, p + image.offset, image.size * sizeof *p);
         memcpy(f->label_rows + at * f->info.classes, p + label.offset, f->info.classes * sizeof *p);
         sheet_complete(f->completed + at * entries, f->images + at * entries,
-                       f->shown + at * f->pixels, p + image.offset, f->pixels, f->info.channels,
+                       f->shown + at * f->pixels, p + image.offset,
+                       mb_network_bin_values(f->network), f->pixels, f->info.channels,
                        f->info.bins);
     }
     return status;

@@ -81,7 +81,8 @@ static mb_status solve_chunk(pictures *p, mb_network *network, mb_solver *solver
         size_t at = first + i;
         memcpy(p->labels + at * p->classes, row + label.offset, p->classes * sizeof *row);
         sheet_complete(p->completed + at * bytes, p->original + at * bytes, p->shown + at * pixels,
-                       row + image.offset, pixels, p->channels, info.bins);
+                       row + image.offset, mb_network_bin_values(network), pixels, p->channels,
+                       info.bins);
     }
     return status;
 }

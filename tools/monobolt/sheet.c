@@ -61,15 +61,15 @@ mb_status sheet_write(const sheet *s, const char *path, uint32_t columns, uint32
 }
 
 void sheet_complete(uint8_t *completed, const uint8_t *original, const uint8_t *shown,
-                    const float *probabilities, size_t pixels, uint32_t channels, uint32_t bins) {
+                    const float *probabilities, const float *values, size_t pixels, uint32_t channels,
+                    uint32_t bins) {
     for (size_t i = 0; i < pixels * channels; ++i) {
         if (shown[i / channels]) {
             completed[i] = original[i];
             continue;
         }
-        /* the ends of the scale are black and white, not the centres of the outer bins */
         double mean = 0;
-        for (uint32_t b = 0; b < bins; ++b) mean += probabilities[i * bins + b] * b;
-        completed[i] = mean >= 0 ? (uint8_t)lround(255 * mean / (bins - 1)) : 0; /* not of a NaN */
+        for (uint32_t b = 0; b < bins; ++b) mean += probabilities[i * bins + b] * values[b];
+        completed[i] = mean >= 0 ? (uint8_t)lround(255 * fmin(mean, 1)) : 0; /* not of a NaN */
     }
 }

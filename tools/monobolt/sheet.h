@@ -22,9 +22,10 @@ typedef struct sheet {
  * pixels are blue in the first picture of each.                                             */
 mb_status sheet_write(const sheet *s, const char *path, uint32_t columns, uint32_t zoom);
 
-/* completed [height][width][channels]: what is shown as it is, the rest as the mean over the
- * bins of probabilities [height][width][channels][bins].                                    */
+/* completed [height][width][channels]: what is shown as it is, the rest as the mean of
+ * values [bins] by probabilities [height][width][channels][bins].                           */
 void sheet_complete(uint8_t *completed, const uint8_t *original, const uint8_t *shown,
-                    const float *probabilities, size_t pixels, uint32_t channels, uint32_t bins);
+                    const float *probabilities, const float *values, size_t pixels, uint32_t channels,
+                    uint32_t bins);
 
 #endif
