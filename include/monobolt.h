@@ -118,11 +118,12 @@ typedef struct mb_block_desc {
     uint32_t kernel; /* convolutions: 1 .. 31                                    */
     uint32_t stride; /* convolutions: 1 .. 16; tier i must be ceil(tier j/stride) */
     mb_padding padding;
-    double start;    /* initial weights, relative to those of other blocks; 0 means 1 */
-    double rate;     /* learning rate, likewise                                       */
+    double start;    /* initial weights, relative to those of the other blocks that leave
+                        tier j, which is scaled as a whole; 0 means 1                 */
+    double rate;     /* learning rate, relative to the trainer's; 0 means 1           */
 } mb_block_desc;
 
-/* Phi = S (D - A'A) S, where D_v = A_v'A_v min(1, (1 - m) / ||A_v||_2^2) of the scaled A_v. Up to
+/* Phi = D - A'A of the scaled A_v, where D_v = A_v'A_v min(1, (1 - m) / ||A_v||_2^2). Up to
  * ||A_v||_2^2 = 1 - m, which a gain of 1 never exceeds, Phi is hollow, as in the paper. Beyond, its
  * diagonal block -(A_v'A_v - D_v) inhibits the variable itself. D <= (1 - m) I all the same, so that
  * F_gain(q) = sum q log q - 1/2 q'Phi q - b'q is as convex as without, and has one minimum.     */
@@ -195,7 +196,8 @@ typedef enum mb_method {
 /* What the tolerance is for. The residual does not depend on the step size; the step does: of a small
  * alpha it is small far from the solution (the paper's rule).                                */
 typedef enum mb_stop {
-    MB_STOP_RESIDUAL,    /* || q+ - q || / || q ||, q+ = softmax(Phi q + b)                   */
+    MB_STOP_RESIDUAL,    /* || q+ - q || / || q ||, q+ = softmax(Phi q + b); of Frank-Wolfe
+                            softmax((Phi q + b) / lambda)                                    */
     MB_STOP_CERTIFICATE, /* || q - q* ||, what is proven of it                               */
     MB_STOP_STEP         /* || q+ - q || / || q ||, q+ the method's next iterate              */
 } mb_stop;
@@ -255,7 +257,7 @@ typedef struct mb_result {
     uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
     uint32_t rejected_singular; /* ... not formed: the small system was singular             */
     double residual;            /* || q+ - q || / || q || over the hidden variables, q+ =
-                                   softmax(Phi q + b); with MB_STOP_STEP, q+ the method's next
+                                   as in mb_stop; with MB_STOP_STEP, q+ the method's next
                                    iterate without acceleration; of a small one a close upper
                                    bound; if it was foreseen (applications = iterations), an
                                    estimate, and gap and free_energy are NAN                 */
@@ -270,7 +272,7 @@ typedef struct mb_result {
 
 /* What the call did as a whole. Milliseconds are summed over threads. */
 typedef struct mb_report {
-    double alpha, curvature;     /* in use: mb_spectrum                                     */
+    double alpha, curvature;     /* as in mb_spectrum; the steps in use: mb_solver_steps    */
     double modulus;              /* mu: F is mu-strongly convex; <= 0: not proven           */
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions, estimated          */
     uint32_t step_reductions;    /* times the run-time check of the step halved it: 0       */
@@ -351,7 +353,7 @@ MB_API mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v
 MB_API mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w,
                                           const float *v, float *gradient);
 
-/* The step and its proof. */
+/* The spectrum of Phi, and what follows from it. */
 typedef struct mb_spectrum {
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions (Lanczos)               */
     double bound_max;  /* proven: lambda_max <= max over v of ||D_v||_2                          */
@@ -365,7 +367,8 @@ MB_API mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum);
 
 /* The step of each tier, alpha [tiers]: forward-backward converges where c I - Phi <= 2 diag(1/alpha)
  * on the zero-sum directions, so that a tier of small curvature need not go at the pace of one of
- * large curvature. All alike if settings.alpha is given, or F need not be convex.             */
+ * large curvature. All alike if settings.alpha is given, F need not be convex, settings.curvature is
+ * below what Phi needs, or the method is another.                                            */
 MB_API mb_status mb_solver_steps(mb_solver *solver, double *alpha);
 
 /* ------------------------------------------------------------------ kernels -- */

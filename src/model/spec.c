@@ -79,7 +79,7 @@ static const mb_setting *block_table(size_t *count) {
         {"padding", MB_CHOICE, offsetof(block_values, padding), .fallback = MB_SAME,
          .choices = padding_names, .help = "what happens at the border"},
         {"start", MB_REAL, offsetof(block_values, start), .fallback = 1, .low = 0, .high = 1e3,
-         .low_open = true, .help = "initial weights, relative to those of the other blocks"},
+         .low_open = true, .help = "initial weights, relative to those of the other blocks that leave the tier"},
         {"rate", MB_REAL, offsetof(block_values, rate), .fallback = 1, .low = 0, .high = 1e3,
          .low_open = true, .help = "learning rate, relative to that of the other blocks"},
     };
@@ -95,7 +95,7 @@ typedef struct data_values {
 } data_values;
 
 static const mb_ini_text data_texts[] = {
-    {"image", offsetof(data_values, image), "TIER, or TIER TIER", NULL,
+    {"image", offsetof(data_values, image), "TIER...", NULL,
      "the tier of the pixels: its groups are the channels, its cardinality the bins. Several tiers of "
      "one shape may carry the same pixels: shown or hidden together, their logits are added up"},
     {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable"},

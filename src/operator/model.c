@@ -558,7 +558,8 @@ static void add_identity(mb_model *model, const mb_block *block) {
 }
 
 /* Every tier is scaled so that its smallest norm is at the budget: every clamp is active or just
- * not, and hidden tiers start as far from uniform as the constraint allows.                     */
+ * not, and hidden tiers start as far from uniform as the constraint allows. In a tier with gain, cells
+ * that more taps reach than those at the border start above the budget.                         */
 mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
     if (model == NULL) return mb_fail(MB_EINVAL, "mb_model_initialise: model is NULL");
     mb_random random;

@@ -6,6 +6,7 @@
  * can be: for a random start, with probability at least 1 - p, the largest eigenvalue of a
  * positive semidefinite matrix of order n is underestimated after j steps by a factor of at
  * most 1 - e, where 1.648 sqrt(n) exp(-sqrt(e) (2j - 1)) = p (Kuczynski, Wozniakowski 1992).
+ * A run from the last one's extreme vectors has no such theorem; it takes that margin and more.
  * We apply it to an upper bound times I less the matrix, with p = 1e-6. The solver checks every plain step
  * as well, so that even the remaining chance costs speed and not correctness.
  */
@@ -111,6 +112,12 @@ static mb_status product(mb_lanczos *l, const mb_model *model, mb_phi *phi, cons
  * settled, the parameters have moved far, and the margin needs a run from a random start.  */
 #define SETTLED 0.02
 
+/* What is underestimated after so many steps from a random start, as a share: see above. */
+static double random_margin(size_t freedom, int steps) {
+    double root = log(1.648 * sqrt((double)freedom) / 1e-6) / (2 * steps - 1);
+    return fmin(root * root, 0.5);
+}
+
 static mb_status run(mb_lanczos *l, const mb_model *model, mb_phi *phi, const mb_kernels *kernels,
                      const double *weight, double shift, bool warm) {
     size_t n = model->size, freedom = n - model->variables;
@@ -144,9 +151,10 @@ static mb_status run(mb_lanczos *l, const mb_model *model, mb_phi *phi, const mb
     if (warm && residual > SETTLED * (l->lambda_max - l->lambda_min)) {
         return run(l, model, phi, kernels, weight, shift, false);
     }
-    double root = log(1.648 * sqrt((double)freedom) / 1e-6) / (2 * steps - 1);
-    l->margin = exhausted ? 1e-4 : fmin(root * root, 0.5);
-    if (warm) l->margin = 0.05; /* the last run's margin, and a little drift */
+    l->margin = exhausted ? 1e-4 : random_margin(freedom, steps);
+    if (warm) { /* that of the last run from a random start, and a little drift */
+        l->margin = fmin(random_margin(freedom, MB_LANCZOS_STEPS) + 0.01, 0.5);
+    }
     remember(l, model, kernels, steps);
     return MB_OK;
 }

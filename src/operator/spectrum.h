@@ -21,7 +21,7 @@ typedef struct mb_lanczos {
     double *diagonal, *off, *work, *vectors;
     /* results */
     double lambda_max, lambda_min;
-    double margin; /* lambda_min >= lambda_min_estimate - margin * (spread), see .c */
+    double margin; /* upper - lambda_min <= (upper - lambda_min_estimate) / (1 - margin), see .c */
     uint32_t steps;
 } mb_lanczos;
 

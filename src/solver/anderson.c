@@ -6,8 +6,9 @@
  *
  * over the last few differences dT, dr. It works on x and not on q: whatever x comes out,
  * q = prox(x) is feasible and has full support, and T(x) - x is the certificate.
- * The norm W = diag(q) is the metric of the marginals: x moves a lot without consequence
- * where q is nearly one-hot, and must not be fitted there.
+ * The norm W = diag(q / alpha^2), alpha by tier, is that of the gradient r/alpha in the metric of the
+ * marginals: x moves a lot without consequence where q is nearly one-hot, and must not be fitted
+ * there; and r is small where the step is, whatever the gradient.
  * The window is small, so the normal equations, in double, with a relative ridge, are as
  * good as a QR factorisation here, and cost one pass over the history.
  * Where the free energy is not known to be convex it stays off: a smaller residual may be that

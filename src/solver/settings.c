@@ -31,7 +31,7 @@ static const mb_setting table[] = {
      .help = "what the tolerance is for: the residual of an undamped update, the proven distance, or "
              "the length of the next step (the paper's)"},
     {"tolerance", MB_REAL, FIELD(tolerance), .fallback = 1e-3, .low = 0, .high = 1e6,
-     .low_open = true, .help = "stop when that is at most this"},
+     .low_open = true, .help = "stop when what `stop` names is at most this"},
     {"max_iterations", MB_INTEGER, FIELD(max_iterations), .fallback = 200, .low = 1, .high = 1e9,
      .help = "updates of one sample, at most"},
     {"foresee", MB_BOOLEAN, FIELD(foresee),

@@ -177,39 +177,46 @@ static bool surely_below(const mb_solver *solver, const mb_residual_sums *sums, 
             solver->spectrum.curvature * solver->settings.alpha <= 1 + 1e-6);
 }
 
-static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
-    const mb_solver *solver = task->solver;
-    const solve_call *call = task->call;
-    const mb_residual_sums *sums = &m->sums;
-    double tolerance = call->tolerance, mu = solver->spectrum.modulus;
-    if (call->stop == MB_STOP_CERTIFICATE) {
-        if (!(sqrt(m->gradient) / mu <= tolerance) || !(mu > 0)) return false;
-        mb_certify(solver, slot);
-        if (!(slot->result.certificate <= tolerance)) return false;
-        slot->result.residual = exact_residual(solver, slot, call->stop);
-        return true;
-    }
-    if (!(sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
-    if (surely_below(solver, sums, call->stop, tolerance, &slot->result.residual)) return true;
-    slot->result.residual = exact_residual(solver, slot, call->stop);
-    return slot->result.residual <= tolerance;
-}
-
 /* Squared residual per entry, and per entry of x squared, below which roundings decide what
  * grows: of the prox, and of x itself where it is large.                                   */
 #define NOISE 1e-10
 #define NOISE_X 1e-12
 
-/* What roundings leave of the squared residual in the norm of diag(1/alpha). */
-static double noise(const mb_solver *solver, const mb_slot *slot) {
+/* The same of r itself, a difference of numbers near one: below, r/alpha of a small step says nothing,
+ * and what is asked for is computed from q and g.                                           */
+#define ROUNDED 1e-13
+
+/* What roundings leave of the squared residual in the norm of diag(1/alpha): `entry` of each entry,
+ * and `share` of x squared.                                                                 */
+static double noise(const mb_solver *solver, const mb_slot *slot, double entry, double share) {
     double sum = 0;
     for (size_t t = 0; t < solver->model->tier_count; ++t) {
         const mb_tier *tier = &solver->model->tiers[t];
         const float *x = slot->x + tier->offset;
-        double size = solver->kernels->dot(x, x, tier->size);
-        sum += (NOISE * (double)tier->size + NOISE_X * size) / (solver->step[t] * slot->shorter);
+        double size = share > 0 ? solver->kernels->dot(x, x, tier->size) : 0;
+        sum += (entry * (double)tier->size + share * size) / (solver->step[t] * slot->shorter);
     }
     return sum;
+}
+
+
+static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
+    const mb_solver *solver = task->solver;
+    const solve_call *call = task->call;
+    const mb_residual_sums *sums = &m->sums;
+    double tolerance = call->tolerance, mu = solver->spectrum.modulus;
+    bool rounded = sums->plain <= noise(solver, slot, ROUNDED, 0);
+    if (call->stop == MB_STOP_CERTIFICATE) {
+        if (!(mu > 0) || !(rounded || sqrt(m->gradient) / mu <= tolerance)) return false;
+        mb_certify(solver, slot);
+        if (!(slot->result.certificate <= tolerance)) return false;
+        slot->result.residual = exact_residual(solver, slot, call->stop);
+        return true;
+    }
+    if (!(rounded || sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
+    if (surely_below(solver, sums, call->stop, tolerance, &slot->result.residual)) return true;
+    slot->result.residual = exact_residual(solver, slot, call->stop);
+    return slot->result.residual <= tolerance;
 }
 
 static double smallest_step(const mb_solver *solver, const mb_slot *slot) {
@@ -237,7 +244,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
     double shrink = 1 / (1 + smallest_step(solver, slot) * (2 - solver->spectrum.curvature));
     bool grew = !slot->accelerated && solver->spectrum.modulus > 0 &&
                 sums->plain > 1.01 * shrink * shrink * slot->plain;
-    if (grew && sums->plain > noise(solver, slot)) {
+    if (grew && sums->plain > noise(solver, slot, NOISE, NOISE_X)) {
         slot->shorter /= 2;
         ++slot->reductions;
         mb_slot_forward(solver, slot, slot->q, slot->g);

@@ -534,9 +534,11 @@ static int steps(session *s, bench *b, float **exact, size_t **first) {
     *exact = calloc(s->batch * mb_model_size(model), sizeof **exact);
     *first = calloc(2 * s->batch, sizeof **first);
     if (*exact == NULL || *first == NULL) return cli_fail("out of memory");
+    settings.method = MB_FORWARD_BACKWARD;
+    settings.stop = MB_STOP_RESIDUAL;
     settings.tolerance = 1e-6;
     settings.max_iterations = STEPS_MOST;
-    settings.alpha = 0;
+    settings.alpha = settings.curvature = 0;
     cli_progress("the exact answers");
     if (mb_solver_create(&s->solver, model, &settings) != MB_OK ||
         mb_solver_spectrum(s->solver, &spectrum) != MB_OK ||

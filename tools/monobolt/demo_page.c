@@ -276,7 +276,6 @@ static void figures(FILE *out, const demo *d) {
     figure(out, "Squared error per bin", "%.2f", m->squared_error,
            "sum over hidden pixels of (bin &#8722; true bin)&#178; / bins, mean over images");
     figure(out, "RMSE", "%.4f", m->rmse_raw, "posterior mean to unbinned pixels, on [0, 1]");
-    figure(out, "Bits per hidden pixel", "%.4f", m->pixel_nll, "minus log2 of the true bin's probability");
     figure(out, "Pixel accuracy", "%.2f&#8201;%%", 100 * m->pixel_accuracy, "hidden pixels");
     figure(out, "Pixel negative log-likelihood", "%.3f", m->pixel_nll, "bits per hidden pixel");
     figure(out, "Pixel calibration error", "%.2f&#8201;%%", 100 * m->pixel_ece, "15 bins");
