@@ -290,6 +290,34 @@ static inline void random_parameters(mb_model *model, mb_random *r, double weigh
 #define assert_ok(call) do { if ((call) != MB_OK) { print_error("%s: %s\n", #call, mb_error()); fail(); } } while (0)
 #define assert_below(value, bound) do { double v_ = (value), b_ = (bound); if (!(v_ <= b_)) { print_error("%s = %g is above %g\n", #value, v_, b_); fail(); } } while (0)
 
+/* A share of the variables observed, differently for each sample. */
+static inline int32_t *random_observed(const dense *d, mb_random *r, size_t batch, double share) {
+    int32_t *observed = malloc(batch * d->variables * sizeof *observed);
+    for (size_t i = 0; i < batch * d->variables; ++i) {
+        observed[i] = mb_random_uniform(r) < share ? (int32_t)mb_random_below(r, (uint64_t)d->k[i % d->variables]) : MB_HIDDEN;
+    }
+    return observed;
+}
+
+static inline void random_start(const dense *d, mb_random *r, float *q) {
+    for (size_t v = 0; v < d->variables; ++v) {
+        double sum = 0, e[16];
+        for (int i = 0; i < d->k[v]; ++i) sum += e[i] = exp(4 * mb_random_normal(r));
+        for (int i = 0; i < d->k[v]; ++i) q[d->first[v] + i] = (float)(e[i] / sum);
+    }
+}
+
+/* Phi column by column through the library, which has a way with single samples and another with
+ * groups of them.                                                                           */
+static inline float *library_matrix(mb_solver *solver, size_t n, bool singly) {
+    float *unit = calloc(n * n, sizeof(float)), *out = calloc(n * n, sizeof(float));
+    for (size_t i = 0; i < n; ++i) unit[i * n + i] = 1;
+    if (!singly) assert_ok(mb_solver_apply(solver, n, unit, out));
+    for (size_t i = 0; singly && i < n; ++i) assert_ok(mb_solver_apply(solver, 1, unit + i * n, out + i * n));
+    free(unit);
+    return out;
+}
+
 /* A model, what is observed of it, and a loss: what the gradient tests differentiate. */
 typedef struct problem {
     random_spec spec;

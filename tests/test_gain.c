@@ -44,22 +44,6 @@ static mb_solver_settings settings_of(double tolerance) {
     return s;
 }
 
-static int32_t *random_observed(const dense *d, mb_random *r, size_t batch, double share) {
-    int32_t *observed = malloc(batch * d->variables * sizeof *observed);
-    for (size_t i = 0; i < batch * d->variables; ++i) {
-        observed[i] = mb_random_uniform(r) < share ? (int32_t)mb_random_below(r, (uint64_t)d->k[i % d->variables]) : MB_HIDDEN;
-    }
-    return observed;
-}
-
-static void random_start(const dense *d, mb_random *r, float *q) {
-    for (size_t v = 0; v < d->variables; ++v) {
-        double sum = 0, e[16];
-        for (int i = 0; i < d->k[v]; ++i) sum += e[i] = exp(4 * mb_random_normal(r));
-        for (int i = 0; i < d->k[v]; ++i) q[d->first[v] + i] = (float)(e[i] / sum);
-    }
-}
-
 static double distance(const float *a, const float *b, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; ++i) sum += pow((double)a[i] - b[i], 2);
@@ -107,15 +91,6 @@ static void count_regimes(mb_model *model, const random_spec *spec, size_t *coun
 }
 
 /* ---------------------------------------------------------------------------- Phi -- */
-
-static float *library_matrix(mb_solver *solver, size_t n, bool singly) {
-    float *unit = calloc(n * n, sizeof(float)), *out = calloc(n * n, sizeof(float));
-    for (size_t i = 0; i < n; ++i) unit[i * n + i] = 1;
-    if (!singly) assert_ok(mb_solver_apply(solver, n, unit, out));
-    for (size_t i = 0; singly && i < n; ++i) assert_ok(mb_solver_apply(solver, 1, unit + i * n, out + i * n));
-    free(unit);
-    return out;
-}
 
 /* Eigenvalues, ascending, of a symmetric M on the zero-sum directions; the constant ones get `outside`. */
 static void zero_sum_spectrum(const dense *d, const double *M, double outside, double *values) {

@@ -22,17 +22,6 @@ static void spec_of_case(random_spec *spec, mb_random *r, int c) {
     random_spec_make(spec, r, 1 + (uint32_t)c % 4, c / 4 % 2 ? MB_FULL : MB_SAME, c / 8 % 2, ms[c % 3]);
 }
 
-/* Phi column by column through the library, which has a way with single samples and another with
- * groups of them.                                                                           */
-static float *library_matrix(mb_solver *solver, size_t n, bool singly) {
-    float *unit = calloc(n * n, sizeof(float)), *out = calloc(n * n, sizeof(float));
-    for (size_t i = 0; i < n; ++i) unit[i * n + i] = 1;
-    if (!singly) assert_ok(mb_solver_apply(solver, n, unit, out));
-    for (size_t i = 0; singly && i < n; ++i) assert_ok(mb_solver_apply(solver, 1, unit + i * n, out + i * n));
-    free(unit);
-    return out;
-}
-
 /* Eigenvalues, ascending, of P M P restricted to the zero-sum directions: the k - 1 dimensions
  * per variable get M, the constant directions are pushed to `outside`.                       */
 static void zero_sum_spectrum(const dense *d, const double *M, double outside, double *values) {

@@ -33,23 +33,6 @@ static mb_model *random_model(random_spec *spec, mb_random *r, uint64_t seed, do
     return model;
 }
 
-/* About half of the variables observed, differently for each sample. */
-static int32_t *random_observed(const dense *d, mb_random *r, size_t batch, double share) {
-    int32_t *observed = malloc(batch * d->variables * sizeof *observed);
-    for (size_t i = 0; i < batch * d->variables; ++i) {
-        observed[i] = mb_random_uniform(r) < share ? (int32_t)mb_random_below(r, (uint64_t)d->k[i % d->variables]) : MB_HIDDEN;
-    }
-    return observed;
-}
-
-static void random_start(const dense *d, mb_random *r, float *q) {
-    for (size_t v = 0; v < d->variables; ++v) {
-        double sum = 0, e[16];
-        for (int i = 0; i < d->k[v]; ++i) sum += e[i] = exp(4 * mb_random_normal(r));
-        for (int i = 0; i < d->k[v]; ++i) q[d->first[v] + i] = (float)(e[i] / sum);
-    }
-}
-
 static double distance(const float *a, const float *b, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; ++i) sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
