@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "fuzz.h"
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 typedef mb_status (*fuzz_images_reader)(const uint8_t *bytes, size_t size, uint8_t **images,
                                         size_t *length);

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 static char test_folder[512];
 

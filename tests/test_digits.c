@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "data/sha256.h"
+#include "support/sha256.h"
 
 static mb_dataset *draw(size_t count, uint32_t height, uint32_t width, uint64_t seed) {
     mb_dataset *dataset;

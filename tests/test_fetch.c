@@ -11,9 +11,9 @@
 #include <sys/file.h>
 #include <zlib.h>
 
-#include "data/fetch.h"
-#include "data/process.h"
-#include "data/sha256.h"
+#include "support/fetch.h"
+#include "support/process.h"
+#include "support/sha256.h"
 
 static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 4};
 static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 9, 3};

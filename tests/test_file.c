@@ -190,12 +190,12 @@ static void files_that_cannot_be_written(void **state) {
 static void folders_are_made(void **state) {
     struct stat info;
     (void)state;
-    succeeded(mb_file_make_folder(at("x/y/z/")));
-    succeeded(mb_file_make_folder(at("x/y")));
+    succeeded(mb_folder_make(at("x/y/z/")));
+    succeeded(mb_folder_make(at("x/y")));
     assert_int_equal(stat(at("x/y/z"), &info), 0);
     put("x/file", "", 0);
-    failed_as(mb_file_make_folder(at("x/file")), MB_EIO, "is a file, not a folder");
-    failed_as(mb_file_make_folder(at("x/file/more")), MB_EIO, "is a file, not a folder");
+    failed_as(mb_folder_make(at("x/file")), MB_EIO, "is a file, not a folder");
+    failed_as(mb_folder_make(at("x/file/more")), MB_EIO, "is a file, not a folder");
 }
 
 static void writing_survives_failing_memory(void **state) {

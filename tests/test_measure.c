@@ -5,6 +5,7 @@
  */
 #include "base/memory.h"
 #include "dense.h"
+#include "monobolt/support.h"
 
 extern int openblas_get_num_threads(void);
 extern void openblas_set_num_threads(int threads);

@@ -4,6 +4,7 @@
  * read and where they stand make a scale, and the points of the paths must lie on it.
  */
 #include "data_files.h"
+#include "monobolt/support.h"
 
 #include <locale.h>
 #include <math.h>

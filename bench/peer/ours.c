@@ -22,7 +22,7 @@
  * Arrays are raw, in Monobolt's order. Milliseconds are of the wall clock, and of the call of
  * the library alone: not of files.
  */
-#include <monobolt.h>
+#include <monobolt/learn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

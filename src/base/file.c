@@ -59,10 +59,10 @@ static mb_status folder_make_one(const char *path) {
     return mb_fail(MB_EIO, "%s: cannot create the folder: %s", path, strerror(cause));
 }
 
-mb_status mb_file_make_folder(const char *path) {
+mb_status mb_folder_make(const char *path) {
     char *copy;
     mb_status status = MB_OK;
-    if (path[0] == '\0') return mb_fail(MB_EINVAL, "the name of a folder is empty");
+    if (path == NULL || path[0] == '\0') return mb_fail(MB_EINVAL, "the name of a folder is empty");
     MB_TRY(mb_strdup(&copy, path));
     for (char *c = copy + 1; *c != '\0' && status == MB_OK; ++c) {
         if (*c != '/') continue;

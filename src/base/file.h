@@ -30,9 +30,6 @@ void mb_file_abort(mb_file *file);
 /* Commits if `status` is MB_OK; otherwise aborts and returns `status`, message intact. */
 mb_status mb_file_finish(mb_file *file, mb_status status);
 
-/* Creates a folder and those above it; MB_OK if it is there already. */
-mb_status mb_file_make_folder(const char *path);
-
 /* folder/name in a new string. */
 mb_status mb_file_join(char **out, const char *folder, const char *name);
 

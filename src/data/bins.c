@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "base/status.h"
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 static mb_status bins_check(const void *out, const void *in, size_t count, uint32_t bins) {
     if (bins < 2 || bins > 256) {

@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "data/input.h"
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 #define MB_IMAGE_SIDE_MAX 16384u
 #define MB_IMAGE_CHANNELS_MAX 16u

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 #define MB_INI_SIZE_MAX ((size_t)1 << 20) /* bytes of a file                                 */
 #define MB_INI_SECTIONS_MAX 1000

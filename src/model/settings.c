@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 static const char *const mask_kinds[] = {"random", "patch", "top", "bottom", NULL};
 static const char *const schedules[] = {"constant", "cosine", NULL};

@@ -38,7 +38,7 @@
 #ifndef MB_MODEL_SPEC_H
 #define MB_MODEL_SPEC_H
 
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 #define MB_SPEC_SIDE_MAX 65536   /* rows or columns of a grid */
 #define MB_SPEC_GROUPS_MAX 65536 /* variables of a cell       */

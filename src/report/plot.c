@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "monobolt/support.h"
 
 enum {
     WIDTH = 720,

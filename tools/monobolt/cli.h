@@ -36,7 +36,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "monobolt.h"
+#include "monobolt/learn.h"
+#include "monobolt/support.h"
 
 /* What a command returns, and the process with it. */
 enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2 };

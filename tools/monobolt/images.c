@@ -4,7 +4,6 @@
  */
 #include "images.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,21 +74,5 @@ int images_limit(mb_dataset **dataset, size_t limit) {
 }
 
 int folder_make(const char *path) {
-    char part[4096];
-    size_t length = strlen(path);
-    struct stat info;
-    if (length == 0 || length >= sizeof part)
-        return cli_fail("the name of a folder is empty or too long");
-    for (size_t i = 1; i <= length; ++i) {
-        if (path[i] != '/' && path[i] != '\0') continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) == 0) continue;
-        int cause = errno;
-        if (stat(part, &info) != 0) {
-            return cli_fail("%s: cannot create the folder: %s", part, strerror(cause));
-        }
-        if (!S_ISDIR(info.st_mode)) return cli_fail("%s: is a file, not a folder", part);
-    }
-    return CLI_OK;
+    return mb_folder_make(path) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "monobolt.h"
+#include "monobolt/learn.h"
 
 /* Gray or RGB images [count][height][width][channels]; shown [count][height][width]. */
 typedef struct sheet {

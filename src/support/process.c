@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* posix_spawn_file_actions_addchdir_np */
 #endif
-#include "data/process.h"
+#include "support/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

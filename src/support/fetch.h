@@ -10,7 +10,7 @@
 #define MB_DATA_FETCH_H
 
 #include "data/input.h"
-#include "monobolt.h"
+#include "monobolt/support.h"
 
 typedef struct mb_known_file {
     const char *name;

@@ -3,7 +3,7 @@
  * The datasets mb_fetch knows. Sums are of the files as they are kept: IDX uncompressed, the
  * CIFAR-10 archive as it is published.
  */
-#include "data/fetch.h"
+#include "support/fetch.h"
 
 static const char *const digit_names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 

@@ -3,7 +3,7 @@
  * Brings a dataset into a folder. Nothing appears under its final name before its sha256 is
  * right; what is there and right is kept; what is there and wrong is kept aside.
  */
-#include "data/fetch.h"
+#include "support/fetch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "data/data.h"
-#include "data/sha256.h"
+#include "support/sha256.h"
 
 #define BLOCK ((size_t)1 << 18)
 #define SCRATCH ".fetch"
@@ -255,7 +255,7 @@ static void scratch_remove(const mb_fetch_job *job) {
 static mb_status job_run(mb_fetch_job *job, const char *source) {
     for (size_t i = 0; i < job->set->file_count; ++i) MB_TRY(file_check(job, i));
     if (!mb_fetch_complete(job)) {
-        MB_TRY(mb_file_make_folder(job->scratch));
+        MB_TRY(mb_folder_make(job->scratch));
         mb_status status = places_visit(job, source);
         if (status != MB_OK) {
             (void)rmdir(job->scratch); /* succeeds only if nothing waits there to be resumed */
@@ -288,7 +288,7 @@ static void report_begin(mb_fetch_report *report, const mb_known_set *set) {
 
 static mb_status job_begin(mb_fetch_job *job, int *lock) {
     job->report->count = 0;
-    MB_TRY(mb_file_make_folder(job->dir));
+    MB_TRY(mb_folder_make(job->dir));
     MB_TRY(mb_file_join(&job->scratch, job->dir, SCRATCH));
     mb_status status = folder_lock(job->dir, lock);
     if (status == MB_OK) report_begin(job->report, job->set);

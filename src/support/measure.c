@@ -10,6 +10,7 @@
 
 #include "base/random.h"
 #include "base/status.h"
+#include "monobolt/support.h"
 #include "operator/dnn.h"
 #include "solver/solver.h"
 

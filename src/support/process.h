@@ -5,7 +5,7 @@
 #ifndef MB_DATA_PROCESS_H
 #define MB_DATA_PROCESS_H
 
-#include "monobolt.h"
+#include "monobolt/support.h"
 
 /* Runs argv[0], found on PATH, in `folder` and waits. Its output is dropped, the end of what it
  * says on its error output goes into the message. `tick` is called about five times a second;

@@ -3,7 +3,7 @@
  * Names follow FIPS 180-4: the round constants K, the schedule w, the working variables a..h,
  * the functions Ch, Maj, Sigma and sigma.
  */
-#include "data/sha256.h"
+#include "support/sha256.h"
 
 #include <stdio.h>
 #include <string.h>

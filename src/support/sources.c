@@ -13,8 +13,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "data/archive.h"
-#include "data/fetch.h"
-#include "data/process.h"
+#include "support/fetch.h"
+#include "support/process.h"
 
 /* curl's exit codes when a partial file cannot be continued: HTTP error, range, resume */
 enum { CURL_HTTP = 22, CURL_RANGE = 33, CURL_RESUME = 36 };
