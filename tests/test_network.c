@@ -16,7 +16,7 @@ static mb_network *load(const tiny_spec *spec) {
 }
 
 static mb_mask_settings mask_of(int kind, double observe) {
-    mb_mask_settings mask;
+    mb_mask_settings mask = {0};
     size_t count;
     const mb_setting *table = mb_mask_settings_table(&count);
     mb_settings_default(table, count, &mask);
@@ -34,18 +34,18 @@ static void test_mask_random(void **state) {
     for (int tenths = 0; tenths <= 10; ++tenths) {
         mb_mask_settings mask = mask_of(MB_MASK_RANDOM, tenths / 10.0);
         double sum = 0;
-        succeeded(mb_network_masks(network, &mask, 7, 0, N, a));
+        succeeded(pixel_masks(network, &mask, 7, 0, N, a));
         for (int i = 0; i < N * P; ++i) assert_true(a[i] <= 1), sum += a[i];
         double p = tenths / 10.0; /* five standard deviations */
         assert_below(fabs(sum / (N * P) - p), 5 * sqrt(p * (1 - p) / (N * P)));
     }
     mb_mask_settings mask = mask_of(MB_MASK_RANDOM, 0.5);
-    succeeded(mb_network_masks(network, &mask, 7, 0, N, a));
-    succeeded(mb_network_masks(network, &mask, 7, 0, N, b));
+    succeeded(pixel_masks(network, &mask, 7, 0, N, a));
+    succeeded(pixel_masks(network, &mask, 7, 0, N, b));
     assert_memory_equal(a, b, sizeof a);
-    succeeded(mb_network_masks(network, &mask, 7, 100, 50, b)); /* from the middle: the same */
+    succeeded(pixel_masks(network, &mask, 7, 100, 50, b)); /* from the middle: the same */
     assert_memory_equal(a + 100 * P, b, 50 * P);
-    succeeded(mb_network_masks(network, &mask, 8, 0, N, b)); /* another run: others */
+    succeeded(pixel_masks(network, &mask, 8, 0, N, b)); /* another run: others */
     assert_memory_not_equal(a, b, sizeof a);
     int columns[P] = {0}; /* no pixel is favoured */
     for (int i = 0; i < N * P; ++i) columns[i % P] += a[i];
@@ -61,7 +61,7 @@ static void test_mask_range(void **state) {
     mb_mask_settings mask = mask_of(MB_MASK_RANDOM, 0.5);
     double low = 1, high = 0, mean = 0;
     mask.observe_range = 0.4;
-    succeeded(mb_network_masks(network, &mask, 3, 0, N, a));
+    succeeded(pixel_masks(network, &mask, 3, 0, N, a));
     for (int n = 0; n < N; ++n) {
         double share = 0;
         for (int i = 0; i < P; ++i) share += a[n * P + i] / (double)P;
@@ -77,13 +77,13 @@ static void test_mask_shapes(void **state) {
     mb_network *network = load(&tiny);
     static uint8_t a[N * P];
     mb_mask_settings mask = mask_of(MB_MASK_TOP, 0);
-    succeeded(mb_network_masks(network, &mask, 1, 0, 2, a));
+    succeeded(pixel_masks(network, &mask, 1, 0, 2, a));
     for (int i = 0; i < 2 * P; ++i) assert_int_equal(a[i], i % P >= P / 2);
     mask.kind = MB_MASK_BOTTOM;
-    succeeded(mb_network_masks(network, &mask, 1, 0, 2, a));
+    succeeded(pixel_masks(network, &mask, 1, 0, 2, a));
     for (int i = 0; i < 2 * P; ++i) assert_int_equal(a[i], i % P < P / 2);
     mask.kind = MB_MASK_PATCH, mask.patch = 3;
-    succeeded(mb_network_masks(network, &mask, 1, 0, N, a));
+    succeeded(pixel_masks(network, &mask, 1, 0, N, a));
     int places[6][6] = {{0}};
     for (int n = 0; n < N; ++n) {
         int top = 8, left = 8, hidden = 0;
@@ -96,12 +96,12 @@ static void test_mask_shapes(void **state) {
     }
     for (int i = 0; i < 36; ++i) assert_true(places[i / 6][i % 6] > 0); /* anywhere */
     mask.patch = 100; /* larger than the image: all of it */
-    succeeded(mb_network_masks(network, &mask, 1, 0, 2, a));
+    succeeded(pixel_masks(network, &mask, 1, 0, 2, a));
     for (int i = 0; i < 2 * P; ++i) assert_int_equal(a[i], 0);
     mask.observe = 2;
-    failed_as(mb_network_masks(network, &mask, 1, 0, 2, a), MB_EINVAL, "observe = 2");
+    failed_as(pixel_masks(network, &mask, 1, 0, 2, a), MB_EINVAL, "observe = 2");
     mask = mask_of(9, 0.5);
-    failed_as(mb_network_masks(network, &mask, 1, 0, 2, a), MB_EINVAL, "kind");
+    failed_as(pixel_masks(network, &mask, 1, 0, 2, a), MB_EINVAL, "kind");
     failed_as(mb_network_masks(network, NULL, 1, 0, 2, a), MB_EINVAL, "NULL");
     mb_network_destroy(network);
 }
@@ -118,7 +118,7 @@ static void test_observe(void **state) {
     mb_random_seed(&r, 5);
     for (int i = 0; i < 2 * 192; ++i) images[i] = (uint8_t)mb_random_below(&r, 256);
     for (int i = 0; i < 2 * 64; ++i) shown[i] = (uint8_t)(mb_random_below(&r, 2) * 255);
-    succeeded(mb_network_observe(network, 2, images, shown, labels, observed));
+    succeeded(pixel_observe(network, 2, images, shown, labels, observed));
     for (size_t n = 0; n < 2; ++n) {
         for (size_t v = 0; v < variables; ++v) {
             int32_t want = MB_HIDDEN;
@@ -128,15 +128,15 @@ static void test_observe(void **state) {
             assert_int_equal(observed[n * variables + v], want);
         }
     }
-    succeeded(mb_network_observe(network, 2, NULL, NULL, NULL, observed));
+    succeeded(mb_network_observe(network, 2, NULL, NULL, observed));
     for (size_t v = 0; v < 2 * variables; ++v) assert_int_equal(observed[v], MB_HIDDEN);
     labels[1] = 5;
-    failed_as(mb_network_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
-              "image 1: label 5 is outside 0..4");
+    failed_as(pixel_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
+              "sample 1: label 0 is 5, which is outside 0..4");
     labels[1] = -2;
-    failed_as(mb_network_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
-              "label -2");
-    failed_as(mb_network_observe(network, 2, NULL, shown, NULL, observed), MB_EINVAL, "NULL");
+    failed_as(pixel_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
+              "label 0 is -2");
+    failed_as(mb_network_observe(network, 2, NULL, shown, observed), MB_EINVAL, "NULL");
     free(observed);
     mb_network_destroy(network);
 }
@@ -187,18 +187,18 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
                           const mb_mask_settings *mask, uint64_t seed, size_t count,
                           const mb_metrics *m) {
     const mb_dataset_info *data = mb_dataset_describe(dataset);
-    mb_network_info info = mb_network_describe(network);
+    const mb_network_info *info = mb_network_describe(network);
     mb_model *model = mb_network_model(network);
     size_t n = mb_model_size(model), variables = mb_model_variables(model);
-    size_t cells = (size_t)info.height * info.width, entries = cells * info.channels;
+    size_t cells = (size_t)info->height * info->width, entries = cells * info->channels;
     uint8_t *shown = malloc(count * cells);
     int32_t *observed = malloc(count * variables * sizeof *observed);
     float *q = malloc(count * n * sizeof *q), *z = malloc(count * n * sizeof *z);
     mb_result *results = malloc(count * sizeof *results);
     mb_solver *solver;
     succeeded(mb_solver_create(&solver, model, mb_network_solver_settings(network)));
-    succeeded(mb_network_masks(network, mask, seed, 0, count, shown));
-    succeeded(mb_network_observe(network, count, data->images, shown, NULL, observed));
+    succeeded(pixel_masks(network, mask, seed, 0, count, shown));
+    succeeded(pixel_observe(network, count, data->images, shown, NULL, observed));
     /* in the company that mb_evaluate gives them: rounding, too, is the same then */
     for (size_t i = 0; i < count; i += 128) {
         size_t part = count - i < 128 ? count - i : 128;
@@ -210,14 +210,15 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
     double hidden = 0, residual = 0, iterations = 0, certificate = 0, converged = 0,
            applications = 0;
     calibration_bin pixel_bins[15] = {{0}}, label_bins[15] = {{0}};
-    int bins = (int)info.bins;
+    int bins = (int)info->bins;
+    bool per_pixel = network->temperatures > 2;
     for (size_t s = 0; s < count; ++s) {
         double p[64], away = 0, norm = 0;
         for (size_t v = 0; v < entries; ++v) {
-            if (shown[s * cells + v / info.channels]) continue;
+            if (shown[s * cells + v / info->channels]) continue;
             row_probabilities(
-                p, z + s * n + v * info.bins, bins,
-                network->theta[network->image_temperatures > 1 ? v / info.channels : 0]);
+                p, z + s * n + v * info->bins, bins,
+                network->theta[per_pixel ? v / info->channels : 0]);
             int truth = data->images[s * entries + v] * bins / 256, best = best_of(p, bins);
             double mean = 0, value = 0;
             for (int i = 0; i < bins; ++i) mean += p[i] * (i + 0.5) / bins;
@@ -230,10 +231,10 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
             pixel_right += best == truth, pixel_bits -= log2(p[truth]), hidden += 1;
             calibration_add(pixel_bins, p[best], best == truth);
         }
-        if (info.classes > 0) {
-            row_probabilities(p, z + s * n + n - info.classes, (int)info.classes,
+        if (info->classes > 0) {
+            row_probabilities(p, z + s * n + n - info->classes, (int)info->classes,
                               network->theta[network->temperatures - 1]);
-            int best = best_of(p, (int)info.classes);
+            int best = best_of(p, (int)info->classes);
             right += best == data->labels[s], label_bits -= log2(p[data->labels[s]]);
             calibration_add(label_bins, p[best], best == data->labels[s]);
         }
@@ -252,29 +253,30 @@ static void check_metrics(mb_network *network, const mb_dataset *dataset,
         certificate += results[s].certificate, converged += results[s].outcome == MB_CONVERGED;
     }
     double images = (double)count;
-    assert_int_equal(m->images, count);
-    assert_int_equal(m->hidden, hidden);
+    assert_int_equal(m->samples, count);
+    mb_score pixel = mb_metrics_score(m, "pixel"), label = mb_metrics_score(m, "label");
+    assert_int_equal(pixel.hidden, hidden);
     near(m->squared_error, squared / images, "squared_error");
     near(m->rmse_argmax, sqrt(argmax2 / hidden), "rmse_argmax");
     near(m->rmse_mean, sqrt(mean2 / hidden), "rmse_mean");
     near(m->rmse_raw, sqrt(raw2 / hidden), "rmse_raw");
     near(m->squared_error_mean, rounded / images, "squared_error_mean");
-    near(m->pixel_accuracy, pixel_right / hidden, "pixel_accuracy");
-    near(m->pixel_nll, pixel_bits / hidden, "pixel_nll");
-    near(m->pixel_ece, calibration_sum(pixel_bins), "pixel_ece");
+    near(pixel.accuracy, pixel_right / hidden, "pixel_accuracy");
+    near(pixel.nll, pixel_bits / hidden, "pixel_nll");
+    near(pixel.ece, calibration_sum(pixel_bins), "pixel_ece");
     near(m->residual, residual / images, "residual");
     near(m->iterations, iterations / images, "iterations");
     near(m->applications, applications / images, "applications");
     near(m->certificate, certificate / images, "certificate");
     near(m->converged, converged / images, "converged");
-    if (info.classes > 0) {
-        near(m->accuracy, right / images, "accuracy");
-        near(m->label_nll, label_bits / images, "label_nll");
-        near(m->label_ece, calibration_sum(label_bins), "label_ece");
+    if (info->classes > 0) {
+        near(label.accuracy, right / images, "accuracy");
+        near(label.nll, label_bits / images, "label_nll");
+        near(label.ece, calibration_sum(label_bins), "label_ece");
     } else {
-        assert_true(isnan(m->accuracy) && isnan(m->label_nll) && isnan(m->label_ece));
+        assert_true(isnan(label.accuracy) && isnan(label.nll) && isnan(label.ece));
     }
-    assert_true(m->seconds > 0 && m->images_per_second > 0);
+    assert_true(m->seconds > 0 && m->samples_per_second > 0);
     mb_solver_destroy(solver);
     free(shown), free(observed), free(q), free(z), free(results);
 }
@@ -297,7 +299,7 @@ static void test_metrics(void **state) {
         mb_mask_settings mask = mask_of(kind == 1 ? MB_MASK_PATCH : MB_MASK_RANDOM, 0.4);
         mask.patch = 5;
         size_t limit = kind == 0 ? 0 : 10;
-        succeeded(mb_evaluate(&m, network, images, &mask, NULL, 9, limit, NULL, NULL));
+        succeeded(evaluate(&m, network, images, &mask, 9, limit, NULL, NULL));
         check_metrics(network, images, &mask, 9, limit ? limit : 140, &m);
         if (kind == 0) assert_true(m.converged > 0.05 && m.converged < 0.95);
         mb_dataset_destroy(images);
@@ -320,24 +322,25 @@ static void test_metrics_edges(void **state) {
     mb_metrics m;
     size_t done = 0;
     succeeded(
-        mb_evaluate(&m, network, images, &mask, NULL, 1, 5, NULL, NULL)); /* nothing is hidden */
-    assert_int_equal(m.hidden, 0);
-    assert_true(m.squared_error == 0 && isnan(m.rmse_mean) && isfinite(m.accuracy));
+        evaluate(&m, network, images, &mask, 1, 5, NULL, NULL)); /* nothing is hidden */
+    assert_int_equal(mb_metrics_score(&m, "pixel").hidden, 0);
+    assert_true(m.squared_error == 0 && isnan(m.rmse_mean) && isfinite(mb_metrics_score(&m, "label").accuracy));
     mask.inject = 1; /* nor the label */
-    succeeded(mb_evaluate(&m, network, images, &mask, NULL, 1, 5, NULL, NULL));
-    assert_true(isnan(m.accuracy) && isnan(m.label_ece));
-    failed_as(mb_evaluate(&m, network, images, NULL, NULL, 1, 0, stop_at_once, &done), MB_EIO,
+    succeeded(evaluate(&m, network, images, &mask, 1, 5, NULL, NULL));
+    mb_score none = mb_metrics_score(&m, "label");
+    assert_true(none.hidden == 0 && isnan(none.accuracy) && isnan(none.ece));
+    failed_as(evaluate(&m, network, images, NULL, 1, 0, stop_at_once, &done), MB_ESTOPPED,
               "128 of 140");
     assert_int_equal(done, 128);
-    failed_as(mb_evaluate(NULL, network, images, NULL, NULL, 1, 0, NULL, NULL), MB_EINVAL, "NULL");
+    failed_as(evaluate(NULL, network, images, NULL, 1, 0, NULL, NULL), MB_EINVAL, "NULL");
     mask.observe = -1;
-    failed_as(mb_evaluate(&m, network, images, &mask, NULL, 1, 0, NULL, NULL), MB_EINVAL,
+    failed_as(evaluate(&m, network, images, &mask, 1, 0, NULL, NULL), MB_EINVAL,
               "observe");
     mb_dataset_destroy(images);
     tiny_spec other = tiny;
     other.channels = 3;
     images = tiny_images(&other, 2, 1);
-    failed_as(mb_evaluate(&m, network, images, NULL, NULL, 1, 0, NULL, NULL), MB_EINVAL, "8x8x3");
+    failed_as(evaluate(&m, network, images, NULL, 1, 0, NULL, NULL), MB_EINVAL, "8x8x3");
     mb_dataset_destroy(images);
     mb_network_destroy(network);
 }
@@ -352,22 +355,22 @@ static void test_round_trip(void **state) {
     mb_random_seed(&r, 2);
     random_parameters(mb_network_model(a), &r, 0.3, 1);
     for (size_t i = 0; i < a->temperatures; ++i) a->theta[i] = (float)mb_random_normal(&r);
-    a->steps = 123456789012345, a->epochs = 17;
+    a->info.steps = 123456789012345, a->info.epochs = 17;
     succeeded(mb_network_save(a, at("n.safetensors")));
     succeeded(mb_network_load(&b, at("n.safetensors")));
     size_t count;
     float *p = mb_model_parameters(mb_network_model(a), &count);
     assert_memory_equal(p, mb_model_parameters(mb_network_model(b), NULL), count * sizeof *p);
     assert_memory_equal(a->theta, b->theta, a->temperatures * sizeof *p);
-    mb_network_info info = mb_network_describe(b);
-    assert_int_equal(info.steps, 123456789012345);
-    assert_int_equal(info.epochs, 17);
-    assert_int_equal(info.height, 8);
-    assert_int_equal(info.bins, 4);
-    assert_int_equal(info.classes, 5);
-    assert_int_equal(info.parameters, count + 64 + 1);
-    assert_string_equal(info.dataset, "digits");
-    assert_string_equal(info.spec, mb_network_describe(a).spec);
+    const mb_network_info *info = mb_network_describe(b);
+    assert_int_equal(info->steps, 123456789012345);
+    assert_int_equal(info->epochs, 17);
+    assert_int_equal(info->height, 8);
+    assert_int_equal(info->bins, 4);
+    assert_int_equal(info->classes, 5);
+    assert_int_equal(info->parameters, count + 64 + 1);
+    assert_string_equal(info->dataset, "digits");
+    assert_string_equal(info->spec, mb_network_describe(a)->spec);
     succeeded(mb_network_save(b, at("m.safetensors")));
     size_t one, two;
     uint8_t *first = get("n.safetensors", &one), *second = get("m.safetensors", &two);
@@ -406,11 +409,11 @@ static void test_wrong_files(void **state) {
     (void)state;
     tiny_spec spec = tiny;
     mb_network *network = load(&spec);
-    mb_network_file *file = malloc(sizeof *file);
-    const char *text = mb_network_describe(network).spec;
+    mb_network_file files, *file = &files;
+    const char *text = mb_network_describe(network)->spec;
     float *weights = mb_model_parameters(mb_network_model(network), NULL), keep = weights[3];
     mb_metadata meta[] = {{"format", "monobolt-network-1"}, {"spec", text}};
-    succeeded(mb_network_file_begin(network, file));
+    succeeded(mb_network_file_begin(network, file, 0));
     mb_tensor *t = file->tensors;
     const char *path = at("w.safetensors");
     load_refuses("none.safetensors", MB_EIO, "none.safetensors");
@@ -449,7 +452,7 @@ static void test_wrong_files(void **state) {
     load_refuses("w.safetensors", MB_ENONFINITE, "log_temperature 2 is 10000");
     put("w.safetensors", "not a safetensors file at all", 29);
     load_refuses("w.safetensors", MB_EFORMAT, "w.safetensors");
-    free(file);
+    mb_network_file_end(file);
     mb_network_destroy(network);
 }
 

@@ -63,10 +63,64 @@ static inline mb_dataset *tiny_images(const tiny_spec *s, size_t count, uint64_t
         }
         labels[n] = s->classes > 0 ? (int32_t)(at_x / s->side * s->classes) : MB_HIDDEN;
     }
-    succeeded(mb_dataset_create(&dataset, "tiny", count, s->side, s->side, s->channels, images,
-                                labels, s->classes));
+    succeeded(mb_dataset_from_images(&dataset, "tiny", count, s->side, s->side, s->channels,
+                                     images, labels, s->classes));
     free(images), free(labels);
     return dataset;
+}
+
+/* Masks of the pixels alone, shown [count][pixels]: all channels of a pixel are shown or none. */
+static inline mb_status pixel_masks(const mb_network *network, const mb_mask_settings *mask,
+                                    uint64_t seed, size_t first, size_t count, uint8_t *shown) {
+    const mb_network_info *info = mb_network_describe(network);
+    size_t pixels = (size_t)info->height * info->width;
+    uint8_t *values = malloc(count * info->values);
+    mb_status status = mb_network_masks(network, mask, seed, first, count, values);
+    for (size_t n = 0; status == MB_OK && n < count; ++n) {
+        for (size_t i = 0; i < pixels * info->channels; ++i) {
+            uint8_t show = values[n * info->values + i];
+            if (i % info->channels == 0) shown[n * pixels + i / info->channels] = show;
+            assert_int_equal(shown[n * pixels + i / info->channels], show);
+        }
+    }
+    free(values);
+    return status;
+}
+
+/* What is observed of images [count][pixels][channels] by such masks, and of labels that are shown
+ * unless they are MB_HIDDEN.                                                                   */
+static inline mb_status pixel_observe(const mb_network *network, size_t count,
+                                      const uint8_t *images, const uint8_t *shown,
+                                      const int32_t *labels, int32_t *observed) {
+    const mb_network_info *info = mb_network_describe(network);
+    size_t entries = (size_t)info->height * info->width * info->channels;
+    int32_t *values = malloc(count * info->values * sizeof *values);
+    uint8_t *all = calloc(count, info->values);
+    for (size_t n = 0; n < count; ++n) {
+        int32_t *to = values + n * info->values;
+        for (size_t i = 0; i < entries; ++i) {
+            to[i] = images[n * entries + i] * (int32_t)info->bins / 256;
+            all[n * info->values + i] = shown[(n * entries + i) / info->channels];
+        }
+        if (info->classes == 0) continue;
+        to[entries] = labels ? labels[n] : MB_HIDDEN;
+        all[n * info->values + entries] = labels != NULL;
+    }
+    mb_status status = mb_network_observe(network, count, values, all, observed);
+    free(values), free(all);
+    return status;
+}
+
+static inline mb_status evaluate(mb_metrics *metrics, const mb_network *network,
+                                 const mb_dataset *images, const mb_mask_settings *mask,
+                                 uint64_t seed, size_t limit, mb_evaluate_progress progress,
+                                 void *context) {
+    mb_evaluation how = {.mask = mask,
+                         .seed = seed,
+                         .limit = limit,
+                         .progress = progress,
+                         .context = context};
+    return mb_evaluate(metrics, network, images, &how);
 }
 
 #endif

@@ -39,12 +39,12 @@ typedef struct session {
     double solver_tolerance;
     long solver_limit;
     long threads;
-    size_t batch, pixels, cells; /* images; values and cells of one */
+    size_t batch, pixels, values; /* images; pixels (of all channels) and values of one */
     size_t size, variables;      /* of a sample of the model        */
     /* the batch of the next step */
     size_t *order;
-    uint8_t *shown, *shuffled;
-    int32_t *truth, *labels, *observed;
+    uint8_t *shown;
+    int32_t *samples, *truth, *labels, *observed;
     float *q, *logits, *gradient;
 } session;
 
@@ -105,8 +105,7 @@ static mb_dataset *images_load(const char *path, const mb_network_info *info, si
     }
     const mb_dataset_info *data = mb_dataset_describe(all);
     if (data->count < count) fail("there are fewer images than the batch has");
-    check(mb_dataset_create(&some, data->name, count, data->height, data->width, data->channels,
-                            data->images, data->labels, data->classes));
+    check(mb_dataset_head(&some, all, count));
     mb_dataset_destroy(all);
     return some;
 }
@@ -116,7 +115,7 @@ static mb_dataset *marks_create(size_t count) {
     uint8_t *pixels = allocate(count, 1);
     int32_t *labels = allocate(count, sizeof *labels);
     for (size_t i = 0; i < count; ++i) labels[i] = (int32_t)i;
-    check(mb_dataset_create(&marks, "marks", count, 1, 1, 1, pixels, labels, (uint32_t)count));
+    check(mb_dataset_from_images(&marks, "marks", count, 1, 1, 1, pixels, labels, (uint32_t)count));
     free(pixels);
     free(labels);
     return marks;
@@ -127,26 +126,26 @@ static void session_create(session *s, char **argv) {
     if (s->threads < 1 || s->threads > THREADS_MAX) fail("THREADS must be 1..256");
     check(mb_network_load(&s->network, argv[1]));
     check(mb_network_load(&s->probe, argv[2]));
-    mb_network_info info = mb_network_describe(s->network);
+    const mb_network_info *info = mb_network_describe(s->network);
     s->batch = (size_t)mb_network_train_settings(s->network)->batch;
-    s->images = images_load(argv[3], &info, s->batch);
+    s->images = images_load(argv[3], info, s->batch);
     s->marks = marks_create(s->batch);
     check(mb_trainer_create(&s->trainer, s->network, s->images, s->threads));
     check(mb_trainer_create(&s->prober, s->probe, s->marks, 1));
     const mb_model *model = mb_network_model(s->network);
-    s->cells = (size_t)info.height * info.width;
-    s->pixels = s->cells * info.channels;
+    s->pixels = (size_t)info->height * info->width * info->channels;
+    s->values = info->values;
     s->size = mb_model_size(model);
     s->variables = mb_model_variables(model);
     s->order = allocate(s->batch, sizeof *s->order);
-    s->shown = allocate(s->batch, s->cells);
-    s->shuffled = allocate(s->batch, s->pixels);
+    s->shown = allocate(s->batch, s->values);
+    s->samples = allocate(s->batch, s->values * sizeof *s->samples);
     s->truth = allocate(s->batch, s->pixels * sizeof *s->truth);
     s->labels = allocate(s->batch, sizeof *s->labels);
     s->observed = allocate(s->batch, s->variables * sizeof *s->observed);
     s->q = allocate(s->batch, s->size * sizeof *s->q);
     s->logits = allocate(s->batch, s->size * sizeof *s->logits);
-    s->gradient = allocate(info.parameters, sizeof *s->gradient);
+    s->gradient = allocate(info->parameters, sizeof *s->gradient);
 }
 
 static void session_destroy(session *s) {
@@ -157,7 +156,7 @@ static void session_destroy(session *s) {
     mb_dataset_destroy(s->marks);
     mb_network_destroy(s->network);
     mb_network_destroy(s->probe);
-    void *arrays[] = {s->order,    s->shown, s->shuffled, s->truth,   s->labels,
+    void *arrays[] = {s->order,    s->shown, s->samples, s->truth,   s->labels,
                       s->observed, s->q,     s->logits,   s->gradient};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) free(arrays[i]);
 }
@@ -169,10 +168,10 @@ static void session_destroy(session *s) {
  * asked for its gradients: that by the bias of the label is negative at the image's own mark.
  * Were this wrong, the masks would meet other images, and the gradients would not agree.     */
 static void order_find(session *s, uint64_t epoch) {
-    mb_network_info info = mb_network_describe(s->probe);
-    float *gradient = allocate(info.parameters, sizeof *gradient);
+    const mb_network_info *info = mb_network_describe(s->probe);
+    float *gradient = allocate(info->parameters, sizeof *gradient);
     float *first = mb_model_parameters(mb_network_model(s->probe), NULL);
-    float *bias = mb_model_bias(mb_network_model(s->probe), info.label_tier, NULL);
+    float *bias = mb_model_bias(mb_network_model(s->probe), mb_network_visible(s->probe, MB_ROLE_LABEL)->tier, NULL);
     const float *by_label = gradient + (bias - first);
     for (size_t n = 0; n < s->batch; ++n) {
         mb_step step;
@@ -188,19 +187,19 @@ static void order_find(session *s, uint64_t epoch) {
 
 /* What the next step will see. */
 static void batch_find(session *s) {
-    mb_network_info info = mb_network_describe(s->network);
+    const mb_network_info *info = mb_network_describe(s->network);
     const mb_dataset_info *data = mb_dataset_describe(s->images);
     uint64_t seed = (uint64_t)mb_network_train_settings(s->network)->seed;
-    order_find(s, info.steps); /* every step is an epoch */
+    order_find(s, info->steps); /* every step is an epoch */
     for (size_t n = 0; n < s->batch; ++n) {
-        size_t from = s->order[n];
-        memcpy(s->shuffled + n * s->pixels, data->images + from * s->pixels, s->pixels);
-        s->labels[n] = data->labels[from];
+        int32_t *sample = s->samples + n * s->values;
+        check(mb_network_values(s->network, s->images, s->order[n], 1, sample));
+        memcpy(s->truth + n * s->pixels, sample, s->pixels * sizeof *sample);
+        s->labels[n] = data->labels[s->order[n]];
     }
-    check(mb_bins_encode(s->truth, s->shuffled, s->batch * s->pixels, info.bins));
     check(mb_network_masks(s->network, mb_network_mask_settings(s->network), seed,
-                           info.steps * s->batch, s->batch, s->shown));
-    check(mb_network_observe(s->network, s->batch, s->shuffled, s->shown, NULL, s->observed));
+                           info->steps * s->batch, s->batch, s->shown));
+    check(mb_network_observe(s->network, s->batch, s->samples, s->shown, s->observed));
 }
 
 /* ------------------------------------------------------------------------ commands -- */
@@ -213,7 +212,7 @@ static void command_batch(session *s, const char *folder) {
     save(folder, "labels.i32", s->labels, s->batch * sizeof *s->labels);
     check(mb_network_save(s->network, join(path, folder, "network.safetensors")));
     printf("{\"batch\": %zu, \"step\": %llu, \"data\": \"%s\", \"build\": \"%s\"}\n", s->batch,
-           (unsigned long long)mb_network_describe(s->network).steps,
+           (unsigned long long)mb_network_describe(s->network)->steps,
            mb_dataset_describe(s->images)->name, mb_build_info());
 }
 
@@ -233,11 +232,11 @@ static void command_step(session *s) {
 
 static void command_gradient(session *s, const char *file) {
     mb_step step;
-    mb_network_info info = mb_network_describe(s->network);
+    const mb_network_info *info = mb_network_describe(s->network);
     double began = now();
-    check(mb_trainer_gradient(s->trainer, info.steps, s->gradient, &step));
+    check(mb_trainer_gradient(s->trainer, info->steps, s->gradient, &step));
     double ms = now() - began;
-    check(mb_file_save(file, s->gradient, info.parameters * sizeof *s->gradient));
+    check(mb_file_save(file, s->gradient, info->parameters * sizeof *s->gradient));
     answer_step(&step, ms);
 }
 

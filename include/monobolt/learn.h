@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Monobolt, data and learning: datasets, networks (a model with what it takes to use it on them),
- * training and evaluation. The core is monobolt.h.
+ * prediction, training and evaluation. The core is monobolt.h.
  */
 #ifndef MONOBOLT_LEARN_H
 #define MONOBOLT_LEARN_H
@@ -14,18 +14,25 @@ extern "C" {
 
 /* -------------------------------------------------------------------- data -- */
 
+/* Samples of visible variables, each a category or missing. A sample may have an image, whose pixels
+ * are bytes until a network bins them, a label, and columns of a table. What is missing is never a
+ * target, neither of training nor of evaluation.                                            */
 typedef struct mb_dataset mb_dataset;
 typedef enum mb_split { MB_ALL, MB_TRAIN, MB_TEST } mb_split;
 
 /* Owned by the dataset. */
 typedef struct mb_dataset_info {
     const char *name;               /* last part of the path                               */
-    size_t count;                   /* images, at least one                                */
-    uint32_t height, width, channels;
+    size_t count;                   /* samples, at least one                               */
+    uint32_t height, width, channels; /* of images; 0: there are none                      */
     uint32_t classes;               /* labels are below this; 0: there are none            */
     const char *const *class_names; /* `classes` names, or NULL                            */
     const uint8_t *images;          /* [count][height][width][channels]                    */
-    const int32_t *labels;          /* [count], MB_HIDDEN where an image has none          */
+    const int32_t *labels;          /* [count], MB_HIDDEN where a sample has none          */
+    size_t columns;                 /* of a table; 0: there are none                       */
+    const char *const *column_names;
+    const uint32_t *cardinalities;  /* [columns]                                           */
+    const int32_t *cells;           /* [count][columns], MB_HIDDEN where one is missing    */
 } mb_dataset_info;
 
 /* Reads a file, or a folder, of one of these kinds; each is told by its content or names:
@@ -41,10 +48,19 @@ typedef struct mb_dataset_info {
 MB_API mb_status mb_dataset_load(mb_dataset **dataset, const char *path, mb_split split);
 
 /* Copies images, and labels unless NULL, of which each is MB_HIDDEN or below `classes`. */
-MB_API mb_status mb_dataset_create(mb_dataset **dataset, const char *name, size_t count,
-                                   uint32_t height, uint32_t width, uint32_t channels,
-                                   const uint8_t *images, const int32_t *labels,
-                                   uint32_t classes);
+MB_API mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, size_t count,
+                                        uint32_t height, uint32_t width, uint32_t channels,
+                                        const uint8_t *images, const int32_t *labels,
+                                        uint32_t classes);
+
+/* Copies cells [count][columns], of which each is MB_HIDDEN (missing) or below its column's number of
+ * categories. column_names: NULL: "column 1" and so on.                                     */
+MB_API mb_status mb_dataset_from_cells(mb_dataset **dataset, const char *name, size_t count,
+                                       size_t columns, const char *const *column_names,
+                                       const uint32_t *cardinalities, const int32_t *cells);
+
+/* The first `count` samples of another, copied. */
+MB_API mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *of, size_t count);
 
 /* `count` labelled digits drawn from strokes, white on black; every class as often as the
  * others, in random order; the same seed gives the same bytes everywhere. Sizes: 8 .. 512.  */
@@ -85,13 +101,14 @@ MB_API bool mb_spec_key_at(size_t index, mb_spec_key *key); /* false: there are 
 
 typedef enum mb_mask_kind { MB_MASK_RANDOM, MB_MASK_PATCH, MB_MASK_TOP, MB_MASK_BOTTOM } mb_mask_kind;
 
-/* Which pixels a sample shows. */
+/* Which of a sample's variables are shown. */
 typedef struct mb_mask_settings {
-    int kind;             /* mb_mask_kind: top and bottom say which half is hidden           */
-    double observe;       /* random: the probability that a pixel is shown ...               */
-    double observe_range; /* ... drawn for each image from observe -+ this                   */
+    int kind;             /* mb_mask_kind: which pixels; columns are always drawn at random  */
+    double observe;       /* probability that a pixel (random) or column is shown ...        */
+    double observe_range; /* ... drawn for each sample from observe -+ this                  */
     int64_t patch;        /* patch: side of the hidden square                                */
     double inject;        /* probability that the label is shown too                         */
+    double reserved[4];   /* zero: see "Growth" in monobolt.h                                */
 } mb_mask_settings;
 MB_API const mb_setting *mb_mask_settings_table(size_t *count);
 
@@ -105,12 +122,12 @@ typedef struct mb_train_settings {
     int64_t warmup;               /* steps in which the rate rises from zero                  */
     double beta1, beta2, weight_decay; /* Adam's; decay is applied apart from the gradient    */
     double clip;                  /* largest norm of the gradient; 0: any                     */
-    double pixel_weight, label_weight; /* of the two losses                                   */
-    int64_t loss_ramp;            /* epochs from (0, 1) to those weights; 0: none             */
-    int64_t observe_ramp;         /* epochs from every pixel shown to `observe`; 0: none      */
-    double balance;               /* class weights (1-beta)/(1-beta^n); 0: equal weights      */
-    double focal;                 /* exponent of (1-p)^gamma; 0: cross-entropy                */
-    double pixel_temperature, label_temperature; /* where they start                          */
+    double pixel_weight, label_weight, column_weight; /* of the losses                        */
+    int64_t loss_ramp;            /* epochs from 0, 1 and 0 to those weights; 0: none         */
+    int64_t observe_ramp;         /* epochs from everything shown to `observe`; 0: none       */
+    double balance;               /* pixels: class weights (1-beta)/(1-beta^n); 0: equal      */
+    double focal;                 /* pixels: exponent of (1-p)^gamma; 0: cross-entropy        */
+    double pixel_temperature, label_temperature, column_temperature; /* where they start      */
     bool temperature_per_pixel;   /* no: one for all pixels                                   */
     int64_t shift;                /* augmentation: pixels, black comes in                     */
     int64_t crop;                 /* the same with the border mirrored                        */
@@ -118,27 +135,50 @@ typedef struct mb_train_settings {
     double rotate;                /* degrees, either way                                      */
     double zoom;                  /* larger or smaller by up to this share                    */
     int gradient;                 /* mb_gradient_kind                                         */
+    double reserved[8];           /* zero                                                     */
 } mb_train_settings;
 MB_API const mb_setting *mb_train_settings_table(size_t *count);
 
-/* A model with what it takes to use it on images: which tiers are the image and the label, the
- * learned temperatures, and the settings of its spec.                                        */
+/* A model with what it takes to use it on data: which of its variables are visible, the learned
+ * temperatures, and the settings of its spec.                                               */
 typedef struct mb_network mb_network;
 
+/* Visible variables come in roles. A sample's values are those of the image (row, column, channel),
+ * then the label, then the columns, as far as the network has them.                         */
+typedef enum mb_role { MB_ROLE_IMAGE, MB_ROLE_LABEL, MB_ROLE_COLUMNS } mb_role;
+enum { MB_ROLES = 3 };
+
+typedef struct mb_visible {
+    mb_role role;
+    const char *name;              /* of its losses and scores: "pixel", "label", "column"     */
+    size_t tier;                   /* of several tiers that carry the pixels, the first        */
+    size_t first, variables;       /* among a sample's values                                  */
+    size_t offset, size;           /* among a sample's probabilities, in floats                */
+    uint32_t cardinality;          /* of each variable; 0: they differ                         */
+    const uint32_t *cardinalities; /* [variables]                                              */
+} mb_visible;
+
+/* Owned by the network. */
 typedef struct mb_network_info {
-    uint32_t height, width, channels, bins, classes; /* of images; classes 0: no label tier    */
-    size_t image_tier, label_tier;                   /* SIZE_MAX: none. Of several tiers that carry
-                                                        the pixels, the first                  */
-    size_t parameters;                               /* temperatures included                  */
-    uint64_t steps, epochs;                          /* of training so far                     */
-    const char *dataset;                             /* the [data] section's, or NULL          */
-    const char *spec;                                /* the text                               */
+    const mb_visible *visible;      /* [role_count], in the order of a sample's values         */
+    size_t role_count;
+    size_t values;                  /* visible variables of a sample                           */
+    size_t probabilities;           /* floats of their probabilities                           */
+    uint32_t height, width, channels, bins; /* of images; 0: none                              */
+    uint32_t classes;               /* of the label; 0: none                                   */
+    size_t columns;                 /* of a table; 0: none                                     */
+    size_t parameters;              /* temperatures included                                   */
+    uint64_t steps, epochs;         /* of training so far                                      */
+    const char *dataset;            /* the [data] section's, or NULL                           */
+    const char *spec;               /* the text                                                */
 } mb_network_info;
 
 /* From a spec (random weights by its seed), or from a file that was saved. */
 MB_API mb_status mb_network_load(mb_network **network, const char *path);
 MB_API void mb_network_destroy(mb_network *network);
-MB_API mb_network_info mb_network_describe(const mb_network *network);
+MB_API const mb_network_info *mb_network_describe(const mb_network *network);
+/* The variables of a role; NULL: the network has none. */
+MB_API const mb_visible *mb_network_visible(const mb_network *network, mb_role role);
 MB_API mb_model *mb_network_model(mb_network *network);
 MB_API const mb_solver_settings *mb_network_solver_settings(const mb_network *network);
 /* Replaces them, for trainers and evaluations from now on; a saved network keeps its spec's. */
@@ -147,53 +187,99 @@ MB_API mb_status mb_network_set_solver_settings(mb_network *network,
 MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
 MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *network);
 /* What each bin of a pixel stands for, in [0, 1]: the mean of the training pixels in it, or its centre
- * before any training. [bins], owned by the network.                                         */
+ * before any training. [bins], owned by the network; NULL: no image.                         */
 MB_API const float *mb_network_bin_values(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 
-/* observed [count][variables of the model] for images [count][height][width][channels]:
- * shown [count][height][width] non-zero where a pixel is shown, NULL: none is; labels [count],
- * MB_HIDDEN or injected, NULL: none.                                                         */
-MB_API mb_status mb_network_observe(const mb_network *network, size_t count, const uint8_t *images,
-                                    const uint8_t *shown, const int32_t *labels,
-                                    int32_t *observed);
+/* values [count][values]: samples first .. first+count-1 of a dataset as this network sees them: pixels
+ * binned, MB_HIDDEN where something is missing.                                              */
+MB_API mb_status mb_network_values(const mb_network *network, const mb_dataset *dataset,
+                                   size_t first, size_t count, int32_t *values);
 
-/* Draws the masks of samples first .. first+count-1 of run `seed`: shown [count][height][width].
- * The same arguments give the same masks, and mb_evaluate uses these.                        */
+/* Draws the masks of samples first .. first+count-1 of run `seed`: shown [count][values]. The same
+ * arguments give the same masks; training and mb_evaluate use these.                         */
 MB_API mb_status mb_network_masks(const mb_network *network, const mb_mask_settings *mask,
                                   uint64_t seed, size_t first, size_t count, uint8_t *shown);
 
-/* What the model says of the image and the label: softmax(temperature logits), in the layout
- * of a sample; the rest of `probabilities` [count][size] is left alone. Where several tiers carry
- * the pixels, their logits are added up, and the first tier's place has the answer. Observed
- * variables keep what the logits say of them.                                                */
+/* observed [count][variables of the model], for mb_solver_solve: values where shown is not zero.
+ * shown: NULL: nothing is.                                                                   */
+MB_API mb_status mb_network_observe(const mb_network *network, size_t count, const int32_t *values,
+                                    const uint8_t *shown, int32_t *observed);
+
+/* What the model says of the visible variables: softmax(temperature logits), probabilities
+ * [count][probabilities]. Where several tiers carry the pixels, their logits are added up. Variables
+ * that were shown keep what the logits say of them.                                          */
 MB_API mb_status mb_network_probabilities(const mb_network *network, size_t count,
                                           const float *logits, float *probabilities);
+
+/* --------------------------------------------------------------- prediction -- */
+
+/* From samples to answers, some at a time: bin, mask, solve, probabilities. It has a solver and all
+ * arrays of its own, and is used by one thread at a time.                                    */
+typedef struct mb_predictor mb_predictor;
+
+/* The answers to samples first .. first+count-1, until mb_predict_take returns. */
+typedef struct mb_prediction {
+    size_t first, count, total;
+    const int32_t *values;      /* [count][values]               */
+    const uint8_t *shown;       /* [count][values]               */
+    const int32_t *observed;    /* [count][variables]            */
+    const float *q, *logits;    /* [count][size of the model]    */
+    const float *probabilities; /* [count][probabilities]        */
+    const mb_result *results;   /* [count]                       */
+    const mb_report *report;
+} mb_prediction;
+
+/* Says what is shown of samples first .. first+count-1: sets shown [count][values], all zero before, and
+ * may change the values. What else than MB_OK it returns ends the run.                       */
+typedef mb_status (*mb_predict_show)(void *context, size_t first, size_t count, int32_t *values,
+                                     uint8_t *shown);
+/* Takes the answers, in order; false ends the run with MB_ESTOPPED. */
+typedef bool (*mb_predict_take)(void *context, const mb_prediction *prediction);
+
+/* settings: NULL = the network's. The network must not change while it is in use. */
+MB_API mb_status mb_predictor_create(mb_predictor **predictor, const mb_network *network,
+                                     const mb_solver_settings *settings);
+MB_API void mb_predictor_destroy(mb_predictor *predictor);
+/* Samples 0 .. count-1 of the dataset; 0: all of them. */
+MB_API mb_status mb_predictor_run(mb_predictor *predictor, const mb_dataset *dataset, size_t count,
+                                  mb_predict_show show, mb_predict_take take, void *context);
+/* Makes the running call, in another thread or a signal handler, end with MB_ESTOPPED soon. */
+MB_API void mb_predictor_interrupt(mb_predictor *predictor);
+
 /* ----------------------------------------------------------------- learning -- */
 
 typedef struct mb_trainer mb_trainer;
 
+/* Of the variables of one role. */
+typedef struct mb_term {
+    const char *name; /* mb_visible's                                                          */
+    double loss;      /* not weighted                                                          */
+    double error;     /* share of wrong argmax among the hidden ones; NAN: none was hidden     */
+} mb_term;
+
 /* Over the steps of an epoch; a checkpoint carries what it takes to go on with them. */
 typedef struct mb_means {
-    uint64_t steps;                  /* that they are over                                      */
-    double loss, pixel_loss, label_loss;
-    double label_error, pixel_error; /* shares of all hidden ones; NAN: none was hidden         */
+    uint64_t steps; /* that they are over */
+    double loss;
+    mb_term terms[MB_ROLES]; /* as many as the network has roles, in that order */
     double iterations, adjoint_iterations, certificate;
 } mb_means;
 
 typedef struct mb_step {
-    uint64_t step, epoch;         /* done so far; an epoch is one pass over the images          */
+    uint64_t step, epoch;         /* done so far; an epoch is one pass over the samples         */
     uint64_t steps_per_epoch;
-    double loss, pixel_loss, label_loss;
-    double label_error, pixel_error; /* shares of wrong argmax in this batch, hidden ones only;
-                                        NAN: none is hidden                                     */
+    double loss;                  /* of this batch                                              */
+    mb_term terms[MB_ROLES];
+    size_t term_count;
     double learning_rate, gradient_norm;
-    double iterations, adjoint_iterations, applications; /* per image                           */
+    double iterations, adjoint_iterations, applications; /* per sample                          */
     double certificate;           /* the mean over the batch                                    */
     double ms, ms_solve, ms_adjoint, ms_loss, ms_update, ms_data;
     mb_means means;               /* of this step's epoch so far; not from mb_trainer_gradient  */
     mb_report solve, adjoint;
+    double reserved[8];
 } mb_step;
 
 /* The dataset must outlive the trainer and fit the network. threads: 0 = all. */
@@ -212,31 +298,55 @@ MB_API mb_status mb_trainer_resume(mb_trainer *trainer, const char *path);
 MB_API mb_status mb_trainer_gradient(mb_trainer *trainer, uint64_t step_index, float *gradient,
                                      mb_step *step);
 
+/* How well hidden variables were found. */
+typedef struct mb_score {
+    const char *name;     /* mb_visible's, or the column's                                      */
+    size_t hidden;        /* variables that were hidden and are known; 0: the rest is NAN       */
+    double accuracy;      /* share of right argmax                                              */
+    double nll;           /* bits per variable                                                  */
+    double ece;           /* expected calibration error in 15 bins                              */
+} mb_score;
+
 typedef struct mb_metrics {
-    size_t images, hidden;        /* images, and hidden pixels (each channel counts)            */
-    double accuracy;              /* of the label; NAN: no labels                               */
-    double label_nll, label_ece;  /* bits; expected calibration error in 15 bins                */
-    double squared_error;         /* the paper's: sum over hidden pixels of (argmax bin - true
-                                     bin)^2 / bins, mean over images                            */
-    double squared_error_mean;    /* the same of the posterior mean bin, rounded                */
-    double rmse_raw;              /* on [0, 1]: posterior mean, by mb_network_bin_values, against
-                                     the unbinned pixels                                        */
+    size_t samples;
+    mb_score scores[MB_ROLES]; /* as many as the network has roles, in that order               */
+    size_t score_count;
+    /* of images; NAN: there are none */
+    double squared_error;      /* the paper's: sum over hidden pixels of (argmax bin - true bin)^2 / bins,
+                                  mean over images                                              */
+    double squared_error_mean; /* the same of the posterior mean bin, rounded                   */
+    double rmse_raw;           /* on [0, 1]: posterior mean, by mb_network_bin_values, against the
+                                  unbinned pixels                                               */
     double rmse_argmax, rmse_mean; /* against bin centres: argmax, posterior mean               */
-    double pixel_accuracy, pixel_nll, pixel_ece; /* nll in bits per hidden pixel                */
-    double residual;              /* || q+ - q || / || q || after one undamped step, mean       */
+    /* of the solver */
+    double residual;           /* || q+ - q || / || q || after one undamped step, mean          */
     double iterations, applications, certificate; /* means; certificate INFINITY: some had none */
-    double converged;             /* share                                                      */
-    double seconds, images_per_second;
+    double converged;          /* share                                                         */
+    double seconds, samples_per_second;
+    double reserved[8];
 } mb_metrics;
+
+/* The score of that name; hidden = 0 and NAN if there is none. */
+MB_API mb_score mb_metrics_score(const mb_metrics *metrics, const char *name);
 
 typedef bool (*mb_evaluate_progress)(void *context, size_t done, size_t total);
 
-/* One pass over the first `limit` images (0: all) with the masks of run `seed`. settings: NULL
- * = the network's. progress may be NULL; returning false ends the call with MB_EIO.            */
-MB_API mb_status mb_evaluate(mb_metrics *metrics, mb_network *network, const mb_dataset *dataset,
-                             const mb_mask_settings *mask, const mb_solver_settings *settings,
-                             uint64_t seed, size_t limit, mb_evaluate_progress progress,
-                             void *context);
+/* What is zero or NULL is the default. */
+typedef struct mb_evaluation {
+    const mb_mask_settings *mask;       /* NULL: the network's                                  */
+    const mb_solver_settings *settings; /* NULL: the network's                                  */
+    uint64_t seed;                      /* of the masks                                         */
+    size_t limit;                       /* only the first samples; 0: all                       */
+    mb_evaluate_progress progress;      /* returning false ends the call with MB_ESTOPPED        */
+    void *context;
+    mb_score *columns;                  /* out [columns of the network], or NULL                */
+    double reserved[4];
+} mb_evaluation;
+
+/* One pass over the samples with the masks of run `seed`. how: NULL: the defaults. */
+MB_API mb_status mb_evaluate(mb_metrics *metrics, const mb_network *network,
+                             const mb_dataset *dataset, const mb_evaluation *how);
+
 #ifdef __cplusplus
 }
 #endif

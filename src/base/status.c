@@ -41,6 +41,7 @@ const char *mb_status_name(mb_status status) {
     case MB_EFORMAT: return "malformed file";
     case MB_ENOTSUP: return "not supported";
     case MB_EINTERNAL: return "internal error";
+    case MB_ESTOPPED: return "stopped";
     }
     return "unknown status";
 }
@@ -57,4 +58,15 @@ const char *mb_outcome_name(mb_outcome outcome) {
 
 const char *mb_version(void) {
     return MB_VERSION_STRING;
+}
+
+mb_status mb_reserved_check(const char *what, const double *reserved, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        if (reserved[i] == 0) continue;
+        return mb_fail(MB_EINVAL,
+                       "%s: a reserved field is not zero: the struct was not initialised, or is that "
+                       "of a later version",
+                       what);
+    }
+    return MB_OK;
 }

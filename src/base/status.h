@@ -6,6 +6,8 @@
 #ifndef MB_BASE_STATUS_H
 #define MB_BASE_STATUS_H
 
+#include <stddef.h>
+
 #include "monobolt.h"
 
 /* Records the message and returns `status`, so that a failure is one line:
@@ -29,5 +31,9 @@ void mb_error_set(const char *message);
         (status) = (call);                                                                         \
         if ((status) != MB_OK) goto label;                                                         \
     } while (0)
+
+/* MB_EINVAL unless fields kept for later versions are zero; `what` is the struct. */
+mb_status mb_reserved_check(const char *what, const double *reserved, size_t count);
+#define MB_RESERVED(what, s) mb_reserved_check(what, (s)->reserved, sizeof(s)->reserved / sizeof(double))
 
 #endif

@@ -10,6 +10,7 @@
 #define MB_DATA_DATA_H
 
 #include "base/file.h"
+#include "base/random.h"
 #include "data/input.h"
 #include "monobolt/learn.h"
 
@@ -32,7 +33,13 @@ struct mb_dataset {
     uint8_t *images;
     int32_t *labels;
     char **class_names; /* info.classes of them */
+    int32_t *cells;
+    uint32_t *cardinalities;
+    char **column_names; /* info.columns of them */
 };
+
+/* Samples of nothing yet: a name, a count, labels that are all missing. */
+mb_status mb_dataset_begin(mb_dataset **dataset, const char *name, size_t count);
 
 /* Zeroed images, every label MB_HIDDEN, no classes. */
 mb_status mb_dataset_allocate(mb_dataset **dataset, const char *name, const mb_shape *shape);
@@ -40,9 +47,55 @@ mb_status mb_dataset_allocate(mb_dataset **dataset, const char *name, const mb_s
 /* Copies the names; sets info.classes. */
 mb_status mb_dataset_name_classes(mb_dataset *dataset, const char *const *names, size_t count);
 
+/* Copies of `count` names; *out [count] is freed, with what it holds, by mb_names_free. */
+mb_status mb_names_copy(char ***out, const char *const *names, size_t count);
+void mb_names_free(char **names, size_t count);
+
 /* Sets info.classes to the largest label + 1, or, if the classes have names, checks that no
  * label is beyond them; `file` is named in the message.                                    */
 mb_status mb_dataset_count_classes(mb_dataset *dataset, const char *file);
+
+/* ---- the image adapter ---- */
+
+/* Writes a randomly moved, turned, zoomed or mirrored copy of an image. */
+void mb_image_augment(uint8_t *out, const uint8_t *in, uint32_t height, uint32_t width,
+                      uint32_t channels, const mb_train_settings *settings, mb_random *random);
+
+/* values [bins]: what each bin stands for in [0, 1], the mean of the bytes in it; the centre of one
+ * that has none.                                                                             */
+void mb_image_bin_values(float *values, uint32_t bins, const uint8_t *bytes, size_t count);
+
+/* Sums over hidden pixels. */
+typedef struct mb_image_errors {
+    double squared_bins, squared_rounded; /* of the argmax and of the rounded mean, over bins   */
+    double squared_argmax, squared_mean;  /* to the centre of the true bin, on [0, 1]           */
+    double squared_raw;                   /* to the byte itself                                 */
+    size_t hidden;
+} mb_image_errors;
+
+/* Adds a hidden pixel: its probabilities p [bins], what bins stand for, and its byte. */
+void mb_image_error_add(mb_image_errors *errors, const float *p, const float *values, uint32_t bins,
+                        uint8_t byte);
+
+/* ---- masks ---- */
+
+/* What a sample's values are: pixels, a label or none, columns. */
+typedef struct mb_mask_frame {
+    uint32_t height, width, channels; /* 0: no image */
+    bool label;
+    size_t columns;
+} mb_mask_frame;
+
+/* shown [values]: the mask of one sample of run `seed`. MB_EINVAL if the kind needs an image and there
+ * is none.                                                                                   */
+mb_status mb_mask_draw(uint8_t *shown, const mb_mask_settings *mask, const mb_mask_frame *frame,
+                       uint64_t seed, uint64_t sample);
+
+/* What is drawn from a seed: each kind has its own streams. */
+enum { MB_STREAM_ORDER = 1, MB_STREAM_MASK, MB_STREAM_LABEL, MB_STREAM_AUGMENT };
+static inline uint64_t mb_stream_seed(uint64_t seed, int stream) {
+    return seed * 16 + (uint64_t)stream;
+}
 
 /* ---- IDX: big-endian header, then bytes ---- */
 mb_status mb_idx_images_begin(mb_input *input, mb_shape *shape);

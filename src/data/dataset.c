@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The dataset itself: images, labels and class names in memory.
+ * The dataset itself: samples with images, labels and their names in memory.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -32,29 +32,39 @@ mb_status mb_shape_check(const mb_shape *shape, const char *name) {
     return MB_OK;
 }
 
-static mb_status dataset_fill(mb_dataset *dataset, const char *name, const mb_shape *shape) {
-    MB_TRY(mb_strdup(&dataset->name, name));
-    MB_TRY(mb_alloc(&dataset->images, shape->count, mb_shape_pixels(shape)));
-    MB_TRY(mb_alloc(&dataset->labels, shape->count, sizeof *dataset->labels));
-    for (size_t i = 0; i < shape->count; ++i) dataset->labels[i] = MB_HIDDEN;
-    dataset->info = (mb_dataset_info){
-        .name = dataset->name,
-        .count = shape->count,
-        .height = shape->height,
-        .width = shape->width,
-        .channels = shape->channels,
-        .images = dataset->images,
-        .labels = dataset->labels,
-    };
+mb_status mb_names_copy(char ***out, const char *const *names, size_t count) {
+    char **copies;
+    *out = NULL;
+    MB_TRY(mb_alloc(&copies, count, sizeof *copies));
+    for (size_t i = 0; i < count; ++i) {
+        mb_status status = mb_strdup(&copies[i], names[i]);
+        if (status == MB_OK) continue;
+        mb_names_free(copies, count);
+        return status;
+    }
+    *out = copies;
     return MB_OK;
 }
 
-mb_status mb_dataset_allocate(mb_dataset **out, const char *name, const mb_shape *shape) {
+void mb_names_free(char **names, size_t count) {
+    for (size_t i = 0; names != NULL && i < count; ++i) mb_free(names[i]);
+    mb_free(names);
+}
+
+static mb_status dataset_fill(mb_dataset *dataset, const char *name, size_t count) {
+    MB_TRY(mb_strdup(&dataset->name, name));
+    MB_TRY(mb_alloc(&dataset->labels, count, sizeof *dataset->labels));
+    for (size_t i = 0; i < count; ++i) dataset->labels[i] = MB_HIDDEN;
+    dataset->info =
+        (mb_dataset_info){.name = dataset->name, .count = count, .labels = dataset->labels};
+    return MB_OK;
+}
+
+mb_status mb_dataset_begin(mb_dataset **out, const char *name, size_t count) {
     mb_dataset *dataset;
     *out = NULL;
-    MB_TRY(mb_shape_check(shape, name));
     MB_TRY(mb_alloc(&dataset, 1, sizeof *dataset));
-    mb_status status = dataset_fill(dataset, name, shape);
+    mb_status status = dataset_fill(dataset, name, count);
     if (status != MB_OK) {
         mb_dataset_destroy(dataset);
         return status;
@@ -63,12 +73,30 @@ mb_status mb_dataset_allocate(mb_dataset **out, const char *name, const mb_shape
     return MB_OK;
 }
 
+mb_status mb_dataset_allocate(mb_dataset **out, const char *name, const mb_shape *shape) {
+    mb_dataset *dataset;
+    *out = NULL;
+    MB_TRY(mb_shape_check(shape, name));
+    MB_TRY(mb_dataset_begin(&dataset, name, shape->count));
+    mb_status status = mb_alloc(&dataset->images, shape->count, mb_shape_pixels(shape));
+    if (status != MB_OK) {
+        mb_dataset_destroy(dataset);
+        return status;
+    }
+    dataset->info.images = dataset->images;
+    dataset->info.height = shape->height;
+    dataset->info.width = shape->width;
+    dataset->info.channels = shape->channels;
+    *out = dataset;
+    return MB_OK;
+}
+
 void mb_dataset_destroy(mb_dataset *dataset) {
     if (dataset == NULL) return;
-    if (dataset->class_names != NULL) {
-        for (size_t i = 0; i < dataset->info.classes; ++i) mb_free(dataset->class_names[i]);
-    }
-    mb_free(dataset->class_names);
+    mb_names_free(dataset->class_names, dataset->info.classes);
+    mb_names_free(dataset->column_names, dataset->info.columns);
+    mb_free(dataset->cardinalities);
+    mb_free(dataset->cells);
     mb_free(dataset->labels);
     mb_free(dataset->images);
     mb_free(dataset->name);
@@ -80,9 +108,8 @@ const mb_dataset_info *mb_dataset_describe(const mb_dataset *dataset) {
 }
 
 mb_status mb_dataset_name_classes(mb_dataset *dataset, const char *const *names, size_t count) {
-    MB_TRY(mb_alloc(&dataset->class_names, count, sizeof *dataset->class_names));
-    dataset->info.classes = (uint32_t)count; /* from here on, destroy frees them */
-    for (size_t i = 0; i < count; ++i) MB_TRY(mb_strdup(&dataset->class_names[i], names[i]));
+    MB_TRY(mb_names_copy(&dataset->class_names, names, count));
+    dataset->info.classes = (uint32_t)count;
     dataset->info.class_names = (const char *const *)dataset->class_names;
     return MB_OK;
 }
@@ -117,14 +144,14 @@ static mb_status labels_check(const int32_t *labels, size_t count, uint32_t clas
     return MB_OK;
 }
 
-mb_status mb_dataset_create(mb_dataset **dataset, const char *name, size_t count, uint32_t height,
-                            uint32_t width, uint32_t channels, const uint8_t *images,
-                            const int32_t *labels, uint32_t classes) {
+mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, size_t count,
+                                 uint32_t height, uint32_t width, uint32_t channels,
+                                 const uint8_t *images, const int32_t *labels, uint32_t classes) {
     const mb_shape shape = {count, height, width, channels};
-    if (dataset == NULL) return mb_fail(MB_EINVAL, "mb_dataset_create: dataset is NULL");
+    if (dataset == NULL) return mb_fail(MB_EINVAL, "mb_dataset_from_images: dataset is NULL");
     *dataset = NULL;
     if (name == NULL || images == NULL) {
-        return mb_fail(MB_EINVAL, "mb_dataset_create: %s is NULL", name ? "images" : "name");
+        return mb_fail(MB_EINVAL, "mb_dataset_from_images: %s is NULL", name ? "images" : "name");
     }
     if (mb_shape_check(&shape, name) != MB_OK) return MB_EINVAL; /* its message stands */
     MB_TRY(labels_check(labels, count, classes));
@@ -133,4 +160,38 @@ mb_status mb_dataset_create(mb_dataset **dataset, const char *name, size_t count
     if (labels != NULL) memcpy((*dataset)->labels, labels, count * sizeof *labels);
     (*dataset)->info.classes = classes;
     return MB_OK;
+}
+
+static mb_status head_fill(mb_dataset *dataset, const mb_dataset_info *of) {
+    size_t count = dataset->info.count;
+    memcpy(dataset->labels, of->labels, count * sizeof *of->labels);
+    dataset->info.classes = of->classes;
+    if (of->class_names) {
+        MB_TRY(mb_dataset_name_classes(dataset, of->class_names, of->classes));
+    }
+    return MB_OK;
+}
+
+mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t count) {
+    if (dataset == NULL || from == NULL) {
+        return mb_fail(MB_EINVAL, "mb_dataset_head: NULL argument");
+    }
+    const mb_dataset_info *of = &from->info;
+    *dataset = NULL;
+    if (count == 0 || count > of->count) {
+        return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, of->count);
+    }
+    if (of->columns > 0) {
+        return mb_dataset_from_cells(dataset, of->name, count, of->columns, of->column_names,
+                                     of->cardinalities, of->cells);
+    }
+    const mb_shape shape = {count, of->height, of->width, of->channels};
+    MB_TRY(mb_dataset_allocate(dataset, of->name, &shape));
+    memcpy((*dataset)->images, of->images, count * mb_shape_pixels(&shape));
+    mb_status status = head_fill(*dataset, of);
+    if (status != MB_OK) {
+        mb_dataset_destroy(*dataset);
+        *dataset = NULL;
+    }
+    return status;
 }

@@ -4,6 +4,7 @@
  * is drawn by the number of the step, so that there is no random state to keep.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -16,13 +17,18 @@
 #define SUMS "epoch.sums"
 #define IMAGES "data.count_crc32"
 
-void mb_images_mark(const mb_dataset_info *data, uint64_t mark[2]) {
+static uLong crc_add(uLong crc, const void *bytes, size_t size) {
+    return bytes ? crc32_z(crc, bytes, size) : crc;
+}
+
+void mb_dataset_mark(const mb_dataset_info *data, uint64_t mark[2]) {
     size_t pixels = (size_t)data->height * data->width * data->channels;
     uLong crc = crc32(0, NULL, 0);
     for (size_t i = 0; i < data->count; ++i) {
-        crc = crc32(crc, data->images + i * pixels, (uInt)pixels);
-        crc = crc32(crc, (const Bytef *)&data->labels[i], sizeof data->labels[i]);
+        if (pixels > 0) crc = crc_add(crc, data->images + i * pixels, pixels);
+        crc = crc_add(crc, &data->labels[i], sizeof data->labels[i]);
     }
+    crc = crc_add(crc, data->cells, data->count * data->columns * sizeof *data->cells);
     mark[0] = data->count;
     mark[1] = crc;
 }
@@ -31,26 +37,34 @@ static mb_tensor array(const char *name, mb_dtype dtype, size_t count, const voi
     return (mb_tensor){.name = name, .dtype = dtype, .rank = 1, .shape = {count}, .data = data};
 }
 
+/* "epoch.sums.pixel" */
+typedef char sums_name[64];
+static void name_sums(sums_name name, const mb_network *network, size_t part) {
+    snprintf(name, sizeof(sums_name), SUMS ".%s", network->visible[part].name);
+}
+
 mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
     if (t == NULL || path == NULL) return mb_fail(MB_EINVAL, "mb_trainer_save: NULL argument");
-    mb_network_file *file;
-    const mb_tensor state[] = {array(MEAN, MB_F32, t->parameter_count, t->adam.mean),
-                               array(SQUARE, MB_F32, t->parameter_count, t->adam.square),
-                               array(MEMORY, MB_F32, mb_solver_memory_size(t->solver), t->memory),
-                               array(SUMS, MB_F64, MB_EPOCH_SUMS, &t->sums),
-                               array(IMAGES, MB_U64, 2, t->mark)};
+    const mb_network *net = t->network;
+    const mb_tensor state[] = {
+        array(MEAN, MB_F32, t->parameter_count, t->adam.mean),
+        array(SQUARE, MB_F32, t->parameter_count, t->adam.square),
+        array(MEMORY, MB_F32, mb_solver_memory_size(t->solver), t->memory),
+        array(SUMS, MB_F64, MB_DOUBLES(mb_epoch_sums), &t->sums),
+        array(IMAGES, MB_U64, 2, t->mark)};
     size_t count = sizeof state / sizeof *state;
-    MB_TRY(mb_alloc(&file, 1, sizeof *file));
-    mb_status status = mb_network_file_begin(t->network, file);
-    if (status == MB_OK && file->count + count > MB_NETWORK_TENSORS) {
-        status = mb_fail(MB_ENOTSUP, "a file has room for %d tensors", MB_NETWORK_TENSORS);
+    sums_name names[MB_ROLES];
+    mb_network_file file;
+    MB_TRY(mb_network_file_begin(net, &file, count + MB_ROLES));
+    memcpy(file.tensors + file.count, state, sizeof state);
+    file.count += count;
+    for (size_t i = 0; i < net->info.role_count; ++i) {
+        name_sums(names[i], net, i);
+        file.tensors[file.count++] =
+            array(names[i], MB_F64, MB_DOUBLES(mb_part_sums), &t->part_sums[i]);
     }
-    if (status == MB_OK) {
-        memcpy(file->tensors + file->count, state, sizeof state);
-        file->count += count;
-        status = mb_network_file_write(t->network, file, path);
-    }
-    mb_free(file);
+    mb_status status = mb_network_file_write(net, &file, path);
+    mb_network_file_end(&file);
     return status;
 }
 
@@ -58,13 +72,14 @@ mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
 typedef struct checkpoint {
     float *mean, *square, *memory;
     mb_epoch_sums sums;
+    mb_part_sums part_sums[MB_ROLES];
     uint64_t mark[2];
 } checkpoint;
 
 static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, const char *path,
                             checkpoint *c) {
     size_t count = t->parameter_count, size = mb_solver_memory_size(t->solver);
-    size_t two = 2, sums = MB_EPOCH_SUMS;
+    size_t two = 2, sums = MB_DOUBLES(mb_epoch_sums), part_sums = MB_DOUBLES(mb_part_sums);
     if (mb_safetensors_find(file, MEAN) == NULL) {
         return mb_fail(MB_EFORMAT, "%s: a network without the state of its training", path);
     }
@@ -72,6 +87,11 @@ static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, con
     MB_TRY(mb_safetensors_copy(file, SQUARE, MB_F32, 1, &count, c->square));
     MB_TRY(mb_safetensors_copy(file, MEMORY, MB_F32, 1, &size, c->memory));
     MB_TRY(mb_safetensors_copy(file, SUMS, MB_F64, 1, &sums, &c->sums));
+    for (size_t i = 0; i < t->network->info.role_count; ++i) {
+        sums_name name;
+        name_sums(name, t->network, i);
+        MB_TRY(mb_safetensors_copy(file, name, MB_F64, 1, &part_sums, &c->part_sums[i]));
+    }
     MB_TRY(mb_safetensors_copy(file, IMAGES, MB_U64, 1, &two, c->mark));
     for (size_t i = 0; i < 2 * count + size; ++i) { /* the three lie behind each other */
         if (!isfinite(c->mean[i])) {
@@ -81,13 +101,13 @@ static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, con
     return MB_OK;
 }
 
-static mb_status images_check(const mb_trainer *t, const char *path, const uint64_t mark[2]) {
+static mb_status samples_check(const mb_trainer *t, const char *path, const uint64_t mark[2]) {
     if (mark[0] != t->mark[0]) {
-        return mb_fail(MB_EINVAL, "%s was trained on %llu images, and here are %llu", path,
+        return mb_fail(MB_EINVAL, "%s was trained on %llu samples, and here are %llu", path,
                        (unsigned long long)mark[0], (unsigned long long)t->mark[0]);
     }
     if (mark[1] != t->mark[1]) {
-        return mb_fail(MB_EINVAL, "%s was trained on other images than those of %s", path,
+        return mb_fail(MB_EINVAL, "%s was trained on other samples than those of %s", path,
                        t->data->name);
     }
     return MB_OK;
@@ -100,13 +120,14 @@ static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoi
     memcpy(net->model->parameters, from->model->parameters,
            net->model->parameter_count * sizeof(float));
     memcpy(net->theta, from->theta, net->temperatures * sizeof(float));
-    net->steps = from->steps;
-    net->epochs = from->epochs;
+    net->info.steps = from->info.steps;
+    net->info.epochs = from->info.epochs;
     memcpy(t->adam.mean, c->mean, count * sizeof(float));
     memcpy(t->adam.square, c->square, count * sizeof(float));
     memcpy(t->memory, c->memory, mb_solver_memory_size(t->solver) * sizeof(float));
     mb_solver_memory_set(t->solver, c->memory);
     t->sums = c->sums;
+    memcpy(t->part_sums, c->part_sums, sizeof t->part_sums);
     return mb_model_update(net->model);
 }
 
@@ -129,7 +150,7 @@ mb_status mb_trainer_resume(mb_trainer *t, const char *path) {
     c.square = c.mean + count;
     c.memory = c.square + count;
     MB_GOTO(done, status, state_read(t, file, path, &c));
-    MB_GOTO(done, status, images_check(t, path, c.mark));
+    MB_GOTO(done, status, samples_check(t, path, c.mark));
     status = take_over(t, other, &c);
 done:
     mb_free(c.mean);

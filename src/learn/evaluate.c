@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How good a network is on images with hidden pixels: the paper's error, RMSE, calibration,
- * and what the solver did.
+ * How well a network finds hidden variables: accuracy, likelihood and calibration of each part, the
+ * errors of images, and what the solver did.
  */
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "learn/learn.h"
 
-#define CHUNK 128
 #define CALIBRATION_BINS 15
 
 /* Confidence against correctness, in equal bins of confidence. */
@@ -35,15 +34,25 @@ static double calibration_error(const calibration *c) {
     return total > 0 ? error / total : NAN;
 }
 
+/* Of one part, or of one column. */
+typedef struct tally {
+    calibration calibration;
+    size_t hidden;
+    double right, bits;
+} tally;
+
 typedef struct evaluation {
-    mb_network *network;
+    const mb_network *network;
     const mb_dataset_info *data;
+    const mb_evaluation *how;
+    const mb_mask_settings *mask;
     const mb_kernels *kernels;
-    calibration pixels, labels;
-    size_t images, hidden, hidden_labels, converged;
-    double right, label_bits, pixel_right, pixel_bits;
-    double squared_bins, squared_rounded, squared_argmax, squared_mean, squared_raw;
-    double residual, iterations, applications, certificate;
+    float *plus; /* [size of the model] */
+    tally parts[MB_ROLES];
+    tally *columns; /* [columns], or NULL */
+    mb_image_errors image;
+    size_t samples, converged;
+    double residual, iterations, applications, certificate, ms;
 } evaluation;
 
 static uint32_t argmax(const float *row, uint32_t k) {
@@ -54,60 +63,60 @@ static uint32_t argmax(const float *row, uint32_t k) {
     return best;
 }
 
-static double bits(float p) {
-    return -log2(p < 1e-37f ? 1e-37 : p); /* a NaN stays one */
+static void tally_add(tally *t, const float *row, uint32_t k, int32_t truth) {
+    uint32_t best = argmax(row, k);
+    bool right = best == (uint32_t)truth;
+    float p = row[truth];
+    t->right += right;
+    t->bits += -log2(p < 1e-37f ? 1e-37 : p); /* a NaN stays one */
+    calibrate(&t->calibration, row[best], right);
+    ++t->hidden;
 }
 
-static void score_pixels(evaluation *e, const int32_t *observed, const float *p,
-                         const uint8_t *image) {
-    const mb_tier *tier = e->network->image;
-    uint32_t bins = tier->k;
-    double width = 1.0 / bins;
-    for (size_t v = 0; v < tier->variables; ++v) {
-        if (observed[tier->first_variable + v] != MB_HIDDEN) continue;
-        const float *row = p + tier->offset + v * bins;
-        uint32_t truth = (uint32_t)image[v] * bins / 256, best = argmax(row, bins);
-        double mean = 0, value = 0, away = (double)best - truth; /* mean: of the bin's number */
-        for (uint32_t i = 0; i < bins; ++i) {
-            mean += row[i] * i;
-            value += row[i] * e->network->bin_values[i];
+static mb_score tally_score(const tally *t, const char *name) {
+    double hidden = (double)t->hidden; /* 0/0: NAN */
+    return (mb_score){.name = name,
+                      .hidden = t->hidden,
+                      .accuracy = t->right / hidden,
+                      .nll = t->bits / hidden,
+                      .ece = calibration_error(&t->calibration)};
+}
+
+/* One part of one sample: its values, what was observed of it, its probabilities. */
+static void score_part(evaluation *e, size_t index, size_t sample, const int32_t *values,
+                       const int32_t *observed, const float *p) {
+    const mb_part *part = &e->network->parts[index];
+    const mb_visible *visible = part->visible;
+    bool image = visible->role == MB_ROLE_IMAGE;
+    bool columns = visible->role == MB_ROLE_COLUMNS && e->columns;
+    for (size_t r = 0; r < part->run_count; ++r) {
+        const mb_part_run *run = &part->runs[r];
+        for (size_t i = 0; i < run->count; ++i) {
+            size_t v = run->first + i;
+            const float *row = p + run->offset + i * run->k;
+            if (observed[v] != MB_HIDDEN || values[v] == MB_HIDDEN) continue;
+            tally_add(&e->parts[index], row, run->k, values[v]);
+            if (columns) tally_add(&e->columns[v], row, run->k, values[v]);
+            if (image) {
+                mb_image_error_add(&e->image, row, e->network->bin_values, run->k,
+                                   e->data->images[sample * visible->variables + v]);
+            }
         }
-        double rounded = floor(mean + 0.5) - truth, raw = image[v] / 255.0;
-        e->squared_bins += away * away / bins;
-        e->squared_rounded += rounded * rounded / bins;
-        e->squared_argmax += away * away * width * width;
-        e->squared_mean += (mean - truth) * (mean - truth) * width * width;
-        e->squared_raw += (value - raw) * (value - raw);
-        e->pixel_right += best == truth;
-        e->pixel_bits += bits(row[truth]);
-        calibrate(&e->pixels, row[best], best == truth);
-        ++e->hidden;
     }
 }
 
-static void score_label(evaluation *e, const int32_t *observed, const float *p, int32_t truth) {
-    const mb_tier *tier = e->network->label;
-    if (tier == NULL || truth == MB_HIDDEN || observed[tier->first_variable] != MB_HIDDEN) return;
-    const float *row = p + tier->offset;
-    uint32_t best = argmax(row, tier->k);
-    e->right += best == (uint32_t)truth;
-    e->label_bits += bits(row[truth]);
-    calibrate(&e->labels, row[best], best == (uint32_t)truth);
-    ++e->hidden_labels;
-}
-
-/* || softmax(g) - q || / || q || over the hidden variables; `plus` has room for a sample. */
+/* || softmax(g) - q || / || q || over the hidden variables. */
 static double undamped_residual(const evaluation *e, const int32_t *observed, const float *q,
-                                const float *logits, float *plus) {
+                                const float *logits) {
     const mb_model *model = e->network->model;
     double square = 0, norm = 0;
     for (size_t v = 0; v < model->variables; ++v) {
         if (observed[v] != MB_HIDDEN) continue;
         size_t at = model->variable_offset[v];
         uint32_t k = model->variable_k[v];
-        e->kernels->softmax(plus + at, logits + at, 1, NULL, 1, k);
+        e->kernels->softmax(e->plus + at, logits + at, 1, NULL, 1, k);
         for (uint32_t i = 0; i < k; ++i) {
-            double d = (double)plus[at + i] - q[at + i];
+            double d = (double)e->plus[at + i] - q[at + i];
             square += d * d;
             norm += (double)q[at + i] * q[at + i];
         }
@@ -115,121 +124,104 @@ static double undamped_residual(const evaluation *e, const int32_t *observed, co
     return norm > 0 ? sqrt(square / norm) : 0;
 }
 
-static void finish(const evaluation *e, mb_metrics *m, double ms) {
-    double images = (double)e->images, hidden = (double)e->hidden;
-    double labels = (double)e->hidden_labels;
-    *m = (mb_metrics){.images = e->images,
-                      .hidden = e->hidden,
-                      .accuracy = e->right / labels,
-                      .label_nll = e->label_bits / labels,
-                      .label_ece = calibration_error(&e->labels),
-                      .squared_error = e->squared_bins / images,
-                      .squared_error_mean = e->squared_rounded / images,
-                      .rmse_raw = sqrt(e->squared_raw / hidden),
-                      .rmse_argmax = sqrt(e->squared_argmax / hidden),
-                      .rmse_mean = sqrt(e->squared_mean / hidden),
-                      .pixel_accuracy = e->pixel_right / hidden,
-                      .pixel_nll = e->pixel_bits / hidden,
-                      .pixel_ece = calibration_error(&e->pixels),
-                      .residual = e->residual / images,
-                      .iterations = e->iterations / images,
-                      .applications = e->applications / images,
-                      .certificate = e->certificate / images,
-                      .converged = (double)e->converged / images,
-                      .seconds = 1e-3 * ms,
-                      .images_per_second = 1e3 * images / ms};
+static void finish(const evaluation *e, mb_metrics *m) {
+    double samples = (double)e->samples, hidden = (double)e->image.hidden;
+    bool image = e->network->info.bins > 0;
+    *m = (mb_metrics){
+        .samples = e->samples,
+        .score_count = e->network->info.role_count,
+        .squared_error = image ? e->image.squared_bins / samples : NAN,
+        .squared_error_mean = image ? e->image.squared_rounded / samples : NAN,
+        .rmse_raw = sqrt(e->image.squared_raw / hidden),
+        .rmse_argmax = sqrt(e->image.squared_argmax / hidden),
+        .rmse_mean = sqrt(e->image.squared_mean / hidden),
+        .residual = e->residual / samples,
+        .iterations = e->iterations / samples,
+        .applications = e->applications / samples,
+        .certificate = e->certificate / samples,
+        .converged = (double)e->converged / samples,
+        .seconds = 1e-3 * e->ms,
+        .samples_per_second = 1e3 * samples / e->ms,
+    };
+    for (size_t i = 0; i < m->score_count; ++i) {
+        m->scores[i] = tally_score(&e->parts[i], e->network->visible[i].name);
+    }
+    for (size_t c = 0; e->columns && c < e->network->info.columns; ++c) {
+        e->how->columns[c] = tally_score(&e->columns[c], e->data->column_names[c]);
+    }
 }
 
-typedef struct buffers {
-    mb_arena arena;
-    uint8_t *shown;
-    int32_t *observed, *injected;
-    float *q, *logits, *probabilities;
-    mb_result *results;
-} buffers;
+static mb_status show_masked(void *context, size_t first, size_t count, int32_t *values,
+                             uint8_t *shown) {
+    const evaluation *e = context;
+    (void)values;
+    return mb_network_masks(e->network, e->mask, e->how->seed, first, count, shown);
+}
 
-static void layout(buffers *b, const mb_network *network) {
+static bool take_answers(void *context, const mb_prediction *a) {
+    evaluation *e = context;
+    const mb_network *network = e->network;
     const mb_model *model = network->model;
-    mb_arena *a = &b->arena;
-    b->shown = mb_arena_take(a, CHUNK * network->image->cells, 1);
-    b->observed = mb_arena_take(a, CHUNK * model->variables, sizeof *b->observed);
-    b->injected = mb_arena_take(a, CHUNK, sizeof *b->injected);
-    b->q = mb_arena_take(a, CHUNK * model->size, sizeof(float));
-    b->logits = mb_arena_take(a, CHUNK * model->size, sizeof(float));
-    b->probabilities = mb_arena_take(a, CHUNK * model->size, sizeof(float));
-    b->results = mb_arena_take(a, CHUNK, sizeof *b->results);
+    e->ms += a->report->ms_total;
+    for (size_t n = 0; n < a->count; ++n) {
+        const int32_t *observed = a->observed + n * model->variables;
+        for (size_t i = 0; i < network->info.role_count; ++i) {
+            const mb_visible *visible = &network->visible[i];
+            score_part(e, i, a->first + n, a->values + n * network->info.values + visible->first,
+                       observed + network->parts[i].tiers[0]->first_variable,
+                       a->probabilities + n * network->info.probabilities + visible->offset);
+        }
+        e->residual += undamped_residual(e, observed, a->q + n * model->size,
+                                         a->logits + n * model->size);
+        e->iterations += a->results[n].iterations;
+        e->applications += a->results[n].applications;
+        e->certificate += a->results[n].certificate;
+        e->converged += a->results[n].outcome == MB_CONVERGED;
+    }
+    e->samples += a->count;
+    return e->how->progress == NULL ||
+           e->how->progress(e->how->context, a->first + a->count, a->total);
 }
 
-/* Images first .. first+count-1. *ms: the time of inference alone. */
-static mb_status chunk(evaluation *e, buffers *b, mb_solver *solver, const mb_mask_settings *mask,
-                       uint64_t seed, size_t first, size_t count, double *ms) {
-    const mb_model *model = e->network->model;
-    size_t pixels = e->network->image->variables;
-    const uint8_t *images = e->data->images + first * pixels;
-    mb_random random;
-    MB_TRY(mb_network_masks(e->network, mask, seed, first, count, b->shown));
-    for (size_t n = 0; n < count; ++n) {
-        mb_random_stream(&random, mb_stream_seed(seed, MB_STREAM_LABEL), first + n);
-        bool inject = e->network->label && mb_random_uniform(&random) < mask->inject;
-        b->injected[n] = inject ? e->data->labels[first + n] : MB_HIDDEN;
-    }
-    MB_TRY(mb_network_observe(e->network, count, images, b->shown, b->injected, b->observed));
-    mb_report report;
-    MB_TRY(mb_solver_solve(solver, count, b->observed, NULL, b->q, b->logits, b->results, &report));
-    *ms += report.ms_total;
-    MB_TRY(mb_network_probabilities(e->network, count, b->logits, b->probabilities));
-    for (size_t n = 0; n < count; ++n) {
-        const int32_t *observed = b->observed + n * model->variables;
-        float *p = b->probabilities + n * model->size;
-        score_pixels(e, observed, p, images + n * pixels);
-        score_label(e, observed, p, e->data->labels[first + n]);
-        e->residual +=
-            undamped_residual(e, observed, b->q + n * model->size, b->logits + n * model->size, p);
-        e->iterations += b->results[n].iterations;
-        e->applications += b->results[n].applications;
-        e->certificate += b->results[n].certificate;
-        e->converged += b->results[n].outcome == MB_CONVERGED;
-    }
-    e->images += count;
-    return MB_OK;
-}
-
-mb_status mb_evaluate(mb_metrics *metrics, mb_network *network, const mb_dataset *dataset,
-                      const mb_mask_settings *mask, const mb_solver_settings *settings,
-                      uint64_t seed, size_t limit, mb_evaluate_progress progress, void *context) {
+mb_status mb_evaluate(mb_metrics *metrics, const mb_network *network, const mb_dataset *dataset,
+                      const mb_evaluation *how) {
+    static const mb_evaluation defaults = {0};
     if (metrics == NULL || network == NULL || dataset == NULL) {
         return mb_fail(MB_EINVAL, "mb_evaluate: NULL argument");
     }
+    if (how == NULL) how = &defaults;
+    MB_TRY(MB_RESERVED("mb_evaluation", how));
+    const mb_solver_settings *settings = how->settings ? how->settings : &network->spec->solver;
     const mb_dataset_info *data = mb_dataset_describe(dataset);
-    MB_TRY(mb_network_fits(network, data));
-    evaluation *e = NULL;
-    buffers b = {0};
-    mb_solver *solver = NULL;
-    size_t total = limit > 0 && limit < data->count ? limit : data->count;
-    double ms = 0;
+    size_t limit = how->limit < data->count ? how->limit : 0;
+    mb_predictor *predictor = NULL;
+    evaluation *e;
     mb_status status;
-    if (mask == NULL) mask = &network->spec->mask;
-    if (settings == NULL) settings = &network->spec->solver;
-    MB_GOTO(done, status, mb_alloc(&e, 1, sizeof *e));
+    MB_TRY(mb_alloc(&e, 1, sizeof *e));
     e->network = network;
     e->data = data;
-    MB_GOTO(done, status, mb_kernels_get(&e->kernels, settings->kernels));
-    layout(&b, network);
-    MB_GOTO(done, status, mb_arena_commit(&b.arena));
-    layout(&b, network);
-    MB_GOTO(done, status, mb_solver_create(&solver, network->model, settings));
-    for (size_t first = 0; first < total; first += CHUNK) {
-        size_t count = total - first < CHUNK ? total - first : CHUNK;
-        MB_GOTO(done, status, chunk(e, &b, solver, mask, seed, first, count, &ms));
-        if (progress && !progress(context, first + count, total)) {
-            status = mb_fail(MB_EIO, "stopped after %zu of %zu images", first + count, total);
-            goto done;
-        }
+    e->how = how;
+    e->mask = how->mask ? how->mask : &network->spec->mask;
+    MB_GOTO(done, status, mb_alloc(&e->plus, network->model->size, sizeof *e->plus));
+    if (how->columns) {
+        MB_GOTO(done, status, mb_alloc(&e->columns, network->info.columns, sizeof *e->columns));
     }
-    finish(e, metrics, ms);
+    MB_GOTO(done, status, mb_kernels_get(&e->kernels, settings->kernels));
+    MB_GOTO(done, status, mb_predictor_create(&predictor, network, settings));
+    MB_GOTO(done, status,
+            mb_predictor_run(predictor, dataset, limit, show_masked, take_answers, e));
+    finish(e, metrics);
 done:
-    mb_solver_destroy(solver);
-    mb_arena_destroy(&b.arena);
+    mb_predictor_destroy(predictor);
+    mb_free(e->columns);
+    mb_free(e->plus);
     mb_free(e);
     return status;
+}
+
+mb_score mb_metrics_score(const mb_metrics *metrics, const char *name) {
+    for (size_t i = 0; metrics && name && i < metrics->score_count && i < MB_ROLES; ++i) {
+        if (strcmp(metrics->scores[i].name, name) == 0) return metrics->scores[i];
+    }
+    return (mb_score){.name = name, .accuracy = NAN, .nll = NAN, .ece = NAN};
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The loss on scaled logits (paper, "Training details"): cross-entropy of softmax(tau z) on
- * the hidden pixels, with class-balanced weights w_c = (1-beta) / (1-beta^n_c), n_c counted over
- * the hidden pixels of the batch, and a focal factor; cross-entropy on the hidden label.
+ * The loss on scaled logits (paper, "Training details"): a term for each part of the visible
+ * variables, the mean cross-entropy of softmax(tau z) over its targets, which are the variables that
+ * are known and were hidden. Pixels have class-balanced weights w_c = (1-beta) / (1-beta^n_c), n_c
+ * counted over the targets of the batch, and a focal factor.
  *
- *     pixel = sum w_y (1-p_y)^gamma (-log p_y) / sum w_y       label = mean of -log p_y
+ *     pixel = sum w_y (1-p_y)^gamma (-log p_y) / sum w_y       others = mean of -log p_y
  *
  * d/d(tau z)_j of -(1-p)^gamma log p
  *             = (gamma (1-p)^(gamma-1) p log p - (1-p)^gamma) (1_{j=y} - p_j)
@@ -19,12 +20,11 @@
 #define MB_BINS_MAX 256
 
 typedef struct loss_worker {
-    uint32_t *offset; /* [image variables]: hidden rows              */
-    double *dtheta;   /* [temperatures]                              */
-    float *sums_of_z; /* [image size]: logits, where several tiers carry the pixels */
+    uint32_t *offset; /* [variables of a part]: rows of targets                            */
+    double *dtheta;   /* [temperatures]                                                    */
+    float *sums_of_z; /* [size of a part]: logits, where several tiers carry the variables */
     uint64_t counts[MB_BINS_MAX];
-    mb_loss_result sums;
-    double weight;
+    mb_loss_sums sums[MB_ROLES];
 } loss_worker;
 
 struct mb_loss {
@@ -39,19 +39,24 @@ struct mb_loss {
     mb_loss_settings settings;
     const float *logits;
     float *dloss;
-    double class_weight[MB_BINS_MAX];
-    double pixel_scale, label_scale; /* weight / normaliser */
+    double class_weight[MB_BINS_MAX]; /* of the image                    */
+    double scale[MB_ROLES];           /* 1 / the sum of targets' weights */
 };
 
 static void layout(mb_loss *loss) {
     mb_arena *arena = &loss->arena;
+    const mb_network *network = loss->network;
+    size_t variables = 0, size = 0;
+    for (size_t i = 0; i < network->info.role_count; ++i) {
+        const mb_part *part = &network->parts[i];
+        if (part->visible->variables > variables) variables = part->visible->variables;
+        if (part->tier_count > 1 && part->visible->size > size) size = part->visible->size;
+    }
     loss->worker = mb_arena_take(arena, loss->workers, sizeof *loss->worker);
     for (size_t i = 0; i < loss->workers; ++i) {
-        uint32_t *offset = mb_arena_take(arena, loss->network->image->variables, sizeof *offset);
-        double *dtheta = mb_arena_take(arena, loss->network->temperatures, sizeof *dtheta);
-        float *z = loss->network->image_count > 1
-                       ? mb_arena_take(arena, loss->network->image->size, sizeof *z)
-                       : NULL;
+        uint32_t *offset = mb_arena_take(arena, variables, sizeof *offset);
+        double *dtheta = mb_arena_take(arena, network->temperatures, sizeof *dtheta);
+        float *z = mb_arena_take(arena, size, sizeof *z);
         if (arena->base == NULL) continue;
         loss->worker[i].sums_of_z = z;
         loss->worker[i].offset = offset;
@@ -59,16 +64,17 @@ static void layout(mb_loss *loss) {
     }
 }
 
-mb_status mb_loss_create(mb_loss **out, const mb_network *network, mb_pool *pool) {
+mb_status mb_loss_create(mb_loss **out, const mb_network *network, const mb_kernels *kernels,
+                         mb_pool *pool) {
     mb_loss *loss;
     *out = NULL;
     MB_TRY(mb_alloc(&loss, 1, sizeof *loss));
     loss->network = network;
+    loss->kernels = kernels;
     loss->pool = pool;
     loss->workers = mb_pool_size(pool);
     layout(loss);
     mb_status status = mb_arena_commit(&loss->arena);
-    if (status == MB_OK) status = mb_kernels_get(&loss->kernels, 0);
     if (status != MB_OK) {
         mb_loss_destroy(loss);
         return status;
@@ -84,42 +90,65 @@ void mb_loss_destroy(mb_loss *loss) {
     mb_free(loss);
 }
 
-/* ------------------------------------------------------------- counting classes -- */
+/* ------------------------------------------------------------- counting targets -- */
 
-static bool pixel_hidden(const mb_loss *loss, size_t sample, size_t v) {
-    const mb_model *model = loss->network->model;
-    size_t variable = loss->network->image->first_variable + v;
-    return loss->batch->observed[sample * model->variables + variable] == MB_HIDDEN;
+/* What variable v of a part should be: MB_HIDDEN if that is not known, or was shown. */
+static int32_t target(const mb_loss *loss, const mb_part *part, size_t sample, size_t v) {
+    const mb_network *network = loss->network;
+    size_t variable = part->tiers[0]->first_variable + v;
+    if (loss->batch->observed[sample * network->model->variables + variable] != MB_HIDDEN) {
+        return MB_HIDDEN;
+    }
+    return loss->batch->values[sample * network->info.values + part->visible->first + v];
 }
 
 static mb_status count_worker(void *context, size_t index, size_t workers) {
     mb_loss *loss = context;
     loss_worker *w = &loss->worker[index];
-    size_t begin, end, variables = loss->network->image->variables;
+    const mb_network *network = loss->network;
+    size_t begin, end;
     mb_pool_slice(loss->batch->count, index, workers, &begin, &end);
     memset(w->counts, 0, sizeof w->counts);
+    memset(w->sums, 0, sizeof w->sums);
+    memset(w->dtheta, 0, network->temperatures * sizeof *w->dtheta);
     for (size_t n = begin; n < end; ++n) {
-        const int32_t *truth = loss->batch->truth + n * variables;
-        for (size_t v = 0; v < variables; ++v) {
-            if (pixel_hidden(loss, n, v)) ++w->counts[truth[v]];
+        for (size_t i = 0; i < network->info.role_count; ++i) {
+            const mb_part *part = &network->parts[i];
+            bool image = part->visible->role == MB_ROLE_IMAGE;
+            for (size_t v = 0; v < part->visible->variables; ++v) {
+                int32_t truth = target(loss, part, n, v);
+                if (truth == MB_HIDDEN) continue;
+                ++w->sums[i].hidden;
+                if (image) ++w->counts[truth];
+            }
         }
     }
     return MB_OK;
 }
 
-/* Class weights from the counts, and their sum over the hidden pixels. */
-static void weigh(mb_loss *loss, mb_loss_result *result) {
+/* The weights of the image's classes from their counts; returns their sum over the targets. */
+static double weigh_classes(mb_loss *loss, uint32_t bins) {
     double total = 0, beta = loss->settings.balance;
-    for (uint32_t c = 0; c < loss->network->image->k; ++c) {
+    for (uint32_t c = 0; c < bins; ++c) {
         uint64_t count = 0;
         for (size_t i = 0; i < loss->workers; ++i) count += loss->worker[i].counts[c];
         double weight = 1;
         if (beta > 0) weight = count > 0 ? (1 - beta) / (1 - pow(beta, (double)count)) : 0;
         loss->class_weight[c] = weight;
         total += weight * (double)count;
-        result->hidden_pixels += count;
     }
-    loss->pixel_scale = total > 0 ? 1 / total : 0;
+    return total;
+}
+
+static void weigh(mb_loss *loss, mb_loss_result *result) {
+    for (size_t i = 0; i < loss->network->info.role_count; ++i) {
+        const mb_visible *visible = &loss->network->visible[i];
+        size_t *hidden = &result->parts[i].hidden;
+        for (size_t k = 0; k < loss->workers; ++k) *hidden += loss->worker[k].sums[i].hidden;
+        double total = visible->role == MB_ROLE_IMAGE ? weigh_classes(loss, visible->cardinality)
+                                                      : (double)*hidden;
+        loss->scale[i] = total > 0 ? 1 / total : 0;
+    }
 }
 
 /* ------------------------------------------------------------------- one sample -- */
@@ -163,69 +192,60 @@ static bool row_wrong(const float *row, uint32_t k, uint32_t truth) {
     return wrong;
 }
 
-static void pixel_rows(mb_loss *loss, loss_worker *w, size_t n) {
-    const mb_network *network = loss->network;
-    const mb_tier *image = network->image;
-    const float *z = loss->logits + n * network->model->size + image->offset;
-    float *sample = loss->dloss + n * network->model->size, *d = sample + image->offset;
-    size_t hidden = 0;
-    if (network->image_count > 1) {
-        mb_network_image_logits(network, loss->logits + n * network->model->size, w->sums_of_z);
-        z = w->sums_of_z;
+/* Targets of one run of a part: tau z into d, and where they are; returns their number. */
+static size_t gather(mb_loss *loss, loss_worker *w, const mb_part *part, const mb_part_run *run,
+                     size_t n, const float *z, float *d) {
+    size_t rows = 0;
+    for (size_t v = 0; v < run->count; ++v) {
+        if (target(loss, part, n, run->first + v) == MB_HIDDEN) continue;
+        float tau = mb_part_temperature(loss->network, part, run->first + v);
+        size_t at = run->offset + v * run->k;
+        for (uint32_t i = 0; i < run->k; ++i) d[at + i] = tau * z[at + i];
+        w->offset[rows++] = (uint32_t)at;
     }
-    for (size_t cell = 0; cell < image->cells; ++cell) {
-        float tau = mb_network_image_temperature(network, cell);
-        for (uint32_t g = 0; g < image->groups; ++g) {
-            size_t v = cell * image->groups + g, at = v * image->k;
-            if (!pixel_hidden(loss, n, v)) continue;
-            for (uint32_t i = 0; i < image->k; ++i) d[at + i] = tau * z[at + i];
-            w->offset[hidden++] = (uint32_t)at;
-        }
-    }
-    loss->kernels->softmax(d, d, 1, w->offset, hidden, image->k);
-    for (size_t i = 0; i < hidden; ++i) {
-        size_t at = w->offset[i], v = at / image->k, cell = v / image->groups;
-        int32_t truth = loss->batch->truth[n * image->variables + v];
-        double factor, weight = loss->class_weight[truth] * loss->pixel_scale;
-        w->sums.pixel += weight * row_loss(d[at + (size_t)truth], loss->settings.focal, &factor);
-        w->sums.wrong_pixels += row_wrong(d + at, image->k, (uint32_t)truth);
-        w->dtheta[network->image_temperatures > 1 ? cell : 0] += row_gradient(
-            d + at, z + at, image->k, truth, factor * weight * loss->settings.pixel_weight,
-            mb_network_image_temperature(network, cell));
-    }
-    for (size_t t = 1; t < network->image_count; ++t) { /* logits that are added up share it */
-        memcpy(sample + network->images[t]->offset, d, image->size * sizeof *d);
-    }
+    return rows;
 }
 
-static void label_row(mb_loss *loss, loss_worker *w, size_t n) {
+/* The rows of one part of sample n. */
+static void part_rows(mb_loss *loss, loss_worker *w, size_t index, size_t n) {
     const mb_network *network = loss->network;
-    const mb_tier *label = network->label;
-    const float *z = loss->logits + n * network->model->size + label->offset;
-    float *d = loss->dloss + n * network->model->size + label->offset;
-    int32_t truth = loss->batch->labels[n];
-    int32_t shown = loss->batch->observed[n * network->model->variables + label->first_variable];
-    if (truth == MB_HIDDEN || shown != MB_HIDDEN) return;
-    double factor, tau = mb_network_label_temperature(network);
-    loss->kernels->softmax(d, z, (float)tau, NULL, 1, label->k);
-    w->sums.label += loss->label_scale * row_loss(d[truth], 0, &factor);
-    w->sums.wrong_labels += row_wrong(d, label->k, (uint32_t)truth);
-    ++w->sums.hidden_labels;
-    w->dtheta[network->image_temperatures] += row_gradient(
-        d, z, label->k, truth, factor * loss->label_scale * loss->settings.label_weight, tau);
+    const mb_part *part = &network->parts[index];
+    bool image = part->visible->role == MB_ROLE_IMAGE;
+    double focal = image ? loss->settings.focal : 0;
+    float *sample = loss->dloss + n * network->model->size;
+    float *d = sample + part->tiers[0]->offset;
+    const float *z =
+        mb_part_logits(part, loss->logits + n * network->model->size, w->sums_of_z);
+    for (size_t r = 0; r < part->run_count; ++r) {
+        const mb_part_run *run = &part->runs[r];
+        size_t rows = gather(loss, w, part, run, n, z, d);
+        loss->kernels->softmax(d, d, 1, w->offset, rows, run->k);
+        for (size_t i = 0; i < rows; ++i) {
+            size_t at = w->offset[i], v = run->first + (at - run->offset) / run->k;
+            int32_t truth = target(loss, part, n, v);
+            double factor, weight = loss->scale[index] * (image ? loss->class_weight[truth] : 1);
+            w->sums[index].loss += weight * row_loss(d[at + (size_t)truth], focal, &factor);
+            w->sums[index].wrong += row_wrong(d + at, run->k, (uint32_t)truth);
+            w->dtheta[part->theta + v / part->per_theta] +=
+                row_gradient(d + at, z + at, run->k, truth,
+                             factor * weight * loss->settings.weight[index],
+                             mb_part_temperature(network, part, v));
+        }
+    }
+    for (size_t t = 1; t < part->tier_count; ++t) { /* logits that are added up share it */
+        memcpy(sample + part->tiers[t]->offset, d, part->visible->size * sizeof *d);
+    }
 }
 
 static mb_status loss_job(void *context, size_t index, size_t workers) {
     mb_loss *loss = context;
-    loss_worker *w = &loss->worker[index];
     size_t begin, end, size = loss->network->model->size;
     mb_pool_slice(loss->batch->count, index, workers, &begin, &end);
-    memset(w->dtheta, 0, loss->network->temperatures * sizeof *w->dtheta);
-    w->sums = (mb_loss_result){0};
     for (size_t n = begin; n < end; ++n) {
         memset(loss->dloss + n * size, 0, size * sizeof(float));
-        pixel_rows(loss, w, n);
-        if (loss->network->label) label_row(loss, w, n);
+        for (size_t i = 0; i < loss->network->info.role_count; ++i) {
+            part_rows(loss, &loss->worker[index], i, n);
+        }
     }
     return MB_OK;
 }
@@ -239,21 +259,14 @@ mb_status mb_loss_run(mb_loss *loss, const mb_batch *batch, const mb_loss_settin
     *result = (mb_loss_result){0};
     MB_TRY(mb_pool_run(loss->pool, count_worker, loss));
     weigh(loss, result);
-    size_t labels = 0;
-    for (size_t n = 0; loss->network->label && n < batch->count; ++n) {
-        size_t at = n * loss->network->model->variables + loss->network->label->first_variable;
-        labels += batch->labels[n] != MB_HIDDEN && batch->observed[at] == MB_HIDDEN;
-    }
-    loss->label_scale = labels > 0 ? 1.0 / (double)labels : 0;
     MB_TRY(mb_pool_run(loss->pool, loss_job, loss));
     memset(dtheta, 0, loss->network->temperatures * sizeof *dtheta);
-    for (size_t i = 0; i < loss->workers; ++i) {
-        const loss_worker *w = &loss->worker[i];
-        result->pixel += w->sums.pixel;
-        result->label += w->sums.label;
-        result->wrong_pixels += w->sums.wrong_pixels;
-        result->wrong_labels += w->sums.wrong_labels;
-        result->hidden_labels += w->sums.hidden_labels;
+    for (size_t k = 0; k < loss->workers; ++k) {
+        const loss_worker *w = &loss->worker[k];
+        for (size_t i = 0; i < loss->network->info.role_count; ++i) {
+            result->parts[i].loss += w->sums[i].loss;
+            result->parts[i].wrong += w->sums[i].wrong;
+        }
         for (size_t t = 0; t < loss->network->temperatures; ++t) dtheta[t] += w->dtheta[t];
     }
     return MB_OK;

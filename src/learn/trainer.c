@@ -12,13 +12,12 @@
 static void layout(mb_trainer *t) {
     mb_arena *a = &t->arena;
     const mb_network *net = t->network;
-    size_t b = t->batch, n = net->model->size, pixels = net->image->variables;
+    const mb_network_info *info = &net->info;
+    size_t b = t->batch, n = net->model->size;
     t->order = mb_arena_take(a, t->data->count, sizeof *t->order);
-    t->images = mb_arena_take(a, b * pixels, 1);
-    t->shown = mb_arena_take(a, b * net->image->cells, 1);
-    t->truth = mb_arena_take(a, b * pixels, sizeof *t->truth);
-    t->labels = mb_arena_take(a, b, sizeof *t->labels);
-    t->injected = mb_arena_take(a, b, sizeof *t->injected);
+    t->images = mb_arena_take(a, b * info->height * info->width, info->channels);
+    t->shown = mb_arena_take(a, b * info->values, sizeof *t->shown);
+    t->values = mb_arena_take(a, b * info->values, sizeof *t->values);
     t->observed = mb_arena_take(a, b * net->model->variables, sizeof *t->observed);
     t->q = mb_arena_take(a, b * n, sizeof(float));
     t->logits = mb_arena_take(a, b * n, sizeof(float));
@@ -30,21 +29,6 @@ static void layout(mb_trainer *t) {
     t->dtheta = mb_arena_take(a, net->temperatures, sizeof(double));
     t->results = mb_arena_take(a, b, sizeof *t->results);
     t->adjoints = mb_arena_take(a, b, sizeof *t->adjoints);
-}
-
-mb_status mb_network_fits(const mb_network *network, const mb_dataset_info *data) {
-    const mb_tier *image = network->image;
-    if (data->height != image->height || data->width != image->width ||
-        data->channels != image->groups) {
-        return mb_fail(MB_EINVAL, "%s has images of %ux%ux%u, the network's image tier is %ux%ux%u",
-                       data->name, data->height, data->width, data->channels, image->height,
-                       image->width, image->groups);
-    }
-    if (network->label && data->classes > network->label->k) {
-        return mb_fail(MB_EINVAL, "%s has %u classes, the network's label tier %u", data->name,
-                       data->classes, network->label->k);
-    }
-    return MB_OK;
 }
 
 /* What the tables of settings cannot know. */
@@ -77,17 +61,22 @@ mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_data
     t->steps_per_epoch = data->count / t->batch;
     t->parameter_count = network->model->parameter_count + network->temperatures;
     t->adam.count = t->parameter_count;
-    mb_images_mark(data, t->mark);
-    mb_network_measure_bins(network, data->images, data->count * network->image->variables);
+    mb_dataset_mark(data, t->mark);
+    if (network->info.bins > 0) {
+        size_t pixels = (size_t)data->height * data->width * data->channels;
+        mb_image_bin_values(network->bin_values, network->info.bins, data->images,
+                            data->count * pixels);
+    }
     mb_solver_settings settings = network->spec->solver;
     settings.threads = threads;
     settings.unrolled = network->spec->train.gradient == MB_UNROLLED;
     MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
+    t->pool = mb_solver_pool(t->solver);
     layout(t);
     MB_GOTO(fail, status, mb_arena_commit(&t->arena));
     layout(t);
-    MB_GOTO(fail, status, mb_pool_create(&t->pool, (size_t)threads));
-    MB_GOTO(fail, status, mb_loss_create(&t->loss, network, t->pool));
+    MB_GOTO(fail, status,
+            mb_loss_create(&t->loss, network, mb_solver_kernels(t->solver), t->pool));
     *out = t;
     return MB_OK;
 fail:
@@ -97,16 +86,15 @@ fail:
 
 void mb_trainer_destroy(mb_trainer *t) {
     if (t == NULL) return;
-    mb_solver_destroy(t->solver);
     mb_loss_destroy(t->loss);
-    mb_pool_destroy(t->pool);
+    mb_solver_destroy(t->solver);
     mb_arena_destroy(&t->arena);
     mb_free(t);
 }
 
 /* -------------------------------------------------------------------- the batch -- */
 
-/* The order of the images in an epoch. */
+/* The order of the samples in an epoch. */
 static void shuffle(mb_trainer *t, uint64_t epoch) {
     mb_random random;
     if (t->order_epoch == epoch + 1) return;
@@ -133,45 +121,41 @@ typedef struct batch_job {
     uint64_t step, first; /* first: place of the batch in the epoch's order */
 } batch_job;
 
-static mb_status augment_worker(void *context, size_t index, size_t workers) {
+/* The values of the batch's samples, with images that are augmented on the way. */
+static mb_status draw_worker(void *context, size_t index, size_t workers) {
     const batch_job *job = context;
     mb_trainer *t = job->trainer;
     const mb_train_settings *s = &t->network->spec->train;
-    const mb_tier *image = t->network->image;
-    size_t begin, end;
+    const mb_network_info *info = &t->network->info;
+    size_t begin, end, pixels = (size_t)info->height * info->width * info->channels;
     mb_pool_slice(t->batch, index, workers, &begin, &end);
     for (size_t n = begin; n < end; ++n) {
-        mb_random random;
         size_t from = t->order[job->first + n];
-        uint8_t *pixels = t->images + n * image->variables;
-        mb_random_stream(&random, mb_stream_seed((uint64_t)s->seed, MB_STREAM_AUGMENT),
-                         job->step * t->batch + n);
-        mb_augment(pixels, t->data->images + from * image->variables, image->height, image->width,
-                   image->groups, s, &random);
-        MB_TRY(mb_bins_encode(t->truth + n * image->variables, pixels, image->variables, image->k));
+        uint8_t *image = t->images + n * pixels;
+        if (pixels > 0) {
+            mb_random random;
+            mb_random_stream(&random, mb_stream_seed((uint64_t)s->seed, MB_STREAM_AUGMENT),
+                             job->step * t->batch + n);
+            mb_image_augment(image, t->data->images + from * pixels, info->height, info->width,
+                             info->channels, s, &random);
+        }
+        MB_TRY(mb_sample_values(t->network, t->data, from, image, t->values + n * info->values));
     }
     return MB_OK;
 }
 
 static mb_status draw_batch(mb_trainer *t, uint64_t step) {
     const mb_spec *spec = t->network->spec;
-    uint64_t epoch = step / t->steps_per_epoch, seed = (uint64_t)spec->train.seed;
     double progress = (double)step / (double)t->steps_per_epoch;
-    shuffle(t, epoch);
+    shuffle(t, step / t->steps_per_epoch);
     batch_job job = {t, step, step % t->steps_per_epoch * t->batch};
-    MB_TRY(mb_pool_run(t->pool, augment_worker, &job));
+    MB_TRY(mb_pool_run(t->pool, draw_worker, &job));
     mb_mask_settings mask = spec->mask;
     mask.observe = ramp(1, mask.observe, spec->train.observe_ramp, progress);
     mask.observe_range = ramp(0, mask.observe_range, spec->train.observe_ramp, progress);
-    MB_TRY(mb_network_masks(t->network, &mask, seed, step * t->batch, t->batch, t->shown));
-    mb_random random;
-    mb_random_stream(&random, mb_stream_seed(seed, MB_STREAM_LABEL), step);
-    for (size_t n = 0; n < t->batch; ++n) {
-        bool inject = mb_random_uniform(&random) < mask.inject;
-        t->labels[n] = t->data->labels[t->order[job.first + n]];
-        t->injected[n] = inject && t->network->label ? t->labels[n] : MB_HIDDEN;
-    }
-    return mb_network_observe(t->network, t->batch, t->images, t->shown, t->injected, t->observed);
+    MB_TRY(mb_network_masks(t->network, &mask, (uint64_t)spec->train.seed, step * t->batch,
+                            t->batch, t->shown));
+    return mb_network_observe(t->network, t->batch, t->values, t->shown, t->observed);
 }
 
 /* ----------------------------------------------------------------- the gradient -- */
@@ -202,6 +186,18 @@ static double share(size_t part, size_t all) {
     return all > 0 ? (double)part / (double)all : NAN;
 }
 
+/* How much each part's loss counts; the ramp begins with the label alone. */
+static void weigh_parts(const mb_trainer *t, double progress, double weight[MB_ROLES]) {
+    const mb_train_settings *s = &t->network->spec->train;
+    const double ends[MB_ROLES] = {[MB_ROLE_IMAGE] = s->pixel_weight,
+                                   [MB_ROLE_LABEL] = s->label_weight,
+                                   [MB_ROLE_COLUMNS] = s->column_weight};
+    for (size_t i = 0; i < t->network->info.role_count; ++i) {
+        mb_role role = t->network->visible[i].role;
+        weight[i] = ramp(role == MB_ROLE_LABEL, ends[role], s->loss_ramp, progress);
+    }
+}
+
 static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, mb_step *step,
                                mb_loss_result *result) {
     mb_network *net = t->network;
@@ -212,18 +208,19 @@ static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, m
     MB_TRY(mb_solver_solve(t->solver, t->batch, t->observed, NULL, t->q, t->logits, t->results,
                            &step->solve));
     began = mb_clock();
-    mb_batch batch = {t->batch, t->truth, t->labels, t->observed};
-    mb_loss_settings settings = {.pixel_weight = ramp(0, s->pixel_weight, s->loss_ramp, progress),
-                                 .label_weight = ramp(1, s->label_weight, s->loss_ramp, progress),
-                                 .balance = s->balance,
-                                 .focal = s->focal};
+    mb_batch batch = {t->batch, t->values, t->observed};
+    mb_loss_settings settings = {.balance = s->balance, .focal = s->focal};
+    weigh_parts(t, progress, settings.weight);
     MB_TRY(mb_loss_run(t->loss, &batch, &settings, t->logits, t->dloss, t->dtheta, result));
     step->ms_loss = mb_clock() - began;
-    step->pixel_loss = result->pixel;
-    step->label_loss = result->label;
-    step->loss = settings.pixel_weight * result->pixel + settings.label_weight * result->label;
-    step->pixel_error = share(result->wrong_pixels, result->hidden_pixels);
-    step->label_error = share(result->wrong_labels, result->hidden_labels);
+    step->term_count = net->info.role_count;
+    for (size_t i = 0; i < step->term_count; ++i) {
+        const mb_loss_sums *part = &result->parts[i];
+        step->terms[i] = (mb_term){.name = net->visible[i].name,
+                                   .loss = part->loss,
+                                   .error = share(part->wrong, part->hidden)};
+        step->loss += settings.weight[i] * part->loss;
+    }
     if (!isfinite(step->loss)) {
         return mb_fail(MB_ENONFINITE, "step %llu: the loss is not finite",
                        (unsigned long long)index + 1);
@@ -277,27 +274,29 @@ mb_status mb_trainer_gradient(mb_trainer *t, uint64_t index, float *gradient, mb
 /* Adds the step to the sums of its epoch, which the first step of an epoch begins anew. */
 static void epoch_add(mb_trainer *t, mb_step *step, const mb_loss_result *result) {
     mb_epoch_sums *e = &t->sums;
-    if ((step->step - 1) % t->steps_per_epoch == 0) *e = (mb_epoch_sums){0};
+    if ((step->step - 1) % t->steps_per_epoch == 0) {
+        *e = (mb_epoch_sums){0};
+        memset(t->part_sums, 0, sizeof t->part_sums);
+    }
     e->steps += 1;
     e->loss += step->loss;
-    e->pixel_loss += step->pixel_loss;
-    e->label_loss += step->label_loss;
-    e->hidden_pixels += (double)result->hidden_pixels;
-    e->wrong_pixels += (double)result->wrong_pixels;
-    e->hidden_labels += (double)result->hidden_labels;
-    e->wrong_labels += (double)result->wrong_labels;
     e->iterations += step->iterations;
     e->adjoint_iterations += step->adjoint_iterations;
     e->certificate += step->certificate;
     step->means = (mb_means){.steps = (uint64_t)e->steps,
                              .loss = e->loss / e->steps,
-                             .pixel_loss = e->pixel_loss / e->steps,
-                             .label_loss = e->label_loss / e->steps,
-                             .label_error = e->wrong_labels / e->hidden_labels, /* 0/0: NAN */
-                             .pixel_error = e->wrong_pixels / e->hidden_pixels,
                              .iterations = e->iterations / e->steps,
                              .adjoint_iterations = e->adjoint_iterations / e->steps,
                              .certificate = e->certificate / e->steps};
+    for (size_t i = 0; i < step->term_count; ++i) {
+        mb_part_sums *part = &t->part_sums[i];
+        part->loss += step->terms[i].loss;
+        part->hidden += (double)result->parts[i].hidden;
+        part->wrong += (double)result->parts[i].wrong;
+        step->means.terms[i] = (mb_term){.name = step->terms[i].name,
+                                         .loss = part->loss / e->steps,
+                                         .error = part->wrong / part->hidden}; /* 0/0: NAN */
+    }
 }
 
 mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
@@ -305,14 +304,14 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
     mb_network *net = t->network;
     const mb_train_settings *s = &net->spec->train;
     mb_loss_result result;
-    MB_TRY(gradient_at(t, net->steps, t->gradient, step, &result));
+    MB_TRY(gradient_at(t, net->info.steps, t->gradient, step, &result));
     double began = mb_clock();
     if (s->clip > 0 && step->gradient_norm > s->clip) {
         float factor = (float)(s->clip / step->gradient_norm);
         for (size_t i = 0; i < t->parameter_count; ++i) t->gradient[i] *= factor;
     }
     size_t weights = net->model->weight_count, all = net->model->parameter_count;
-    uint64_t now = net->steps + 1;
+    uint64_t now = net->info.steps + 1;
     for (size_t b = 0; b < net->model->block_count; ++b) {
         const mb_block *block = &net->model->blocks[b];
         mb_adam_step(&t->adam, net->model->parameters + block->weights,
@@ -325,10 +324,10 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
                  step->learning_rate, s->beta1, s->beta2, 0);
     MB_TRY(mb_model_update(net->model));
     mb_solver_memory_get(t->solver, t->memory);
-    net->steps = now;
-    net->epochs = now / t->steps_per_epoch;
+    net->info.steps = now;
+    net->info.epochs = now / t->steps_per_epoch;
     step->step = now;
-    step->epoch = net->epochs;
+    step->epoch = net->info.epochs;
     epoch_add(t, step, &result);
     step->ms_update = mb_clock() - began;
     step->ms += step->ms_update;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Networks: made from a spec or read from a file, described, and used on images.
+ * Networks: made from a spec or read from a file, and described.
  */
 #include "model/network.h"
 
@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/random.h"
 #include "base/status.h"
 #include "kernels/kernels.h"
 #include "solver/solver.h"
@@ -20,6 +19,102 @@
 
 /* ------------------------------------------------------------------- creation -- */
 
+/* Runs of equal cardinality of a tier's variables; runs: NULL: only counted. */
+static size_t part_runs(const mb_model *model, const mb_tier *tier, mb_part_run *runs) {
+    size_t count = 0;
+    for (size_t v = 0; v < tier->variables; ++v) {
+        size_t at = tier->first_variable + v;
+        if (v > 0 && model->variable_k[at] == model->variable_k[at - 1]) {
+            if (runs) ++runs[count - 1].count;
+            continue;
+        }
+        if (runs) {
+            runs[count] = (mb_part_run){.first = v,
+                                        .count = 1,
+                                        .offset = model->variable_offset[at] - tier->offset,
+                                        .k = model->variable_k[at]};
+        }
+        ++count;
+    }
+    return count;
+}
+
+/* Adds the part of a role with the temperatures it has. */
+static void part_add(mb_network *network, mb_role role, const char *name, const size_t *tiers,
+                     size_t tier_count, size_t per_theta) {
+    mb_network_info *info = &network->info;
+    mb_part *part = &network->parts[info->role_count];
+    mb_visible *visible = &network->visible[info->role_count++];
+    for (size_t i = 0; i < tier_count; ++i) part->tiers[i] = &network->model->tiers[tiers[i]];
+    const mb_tier *tier = part->tiers[0];
+    const uint32_t *cardinalities = &network->model->variable_k[tier->first_variable];
+    *visible = (mb_visible){.role = role,
+                            .name = name,
+                            .tier = tiers[0],
+                            .first = info->values,
+                            .variables = tier->variables,
+                            .offset = info->probabilities,
+                            .size = tier->size,
+                            .cardinality = cardinalities[0],
+                            .cardinalities = cardinalities};
+    part->visible = visible;
+    part->tier_count = tier_count;
+    part->theta = network->temperatures;
+    part->per_theta = per_theta;
+    part->run_count = part_runs(network->model, tier, NULL);
+    if (part->run_count > 1) visible->cardinality = 0;
+    network->temperatures += tier->variables / per_theta;
+    info->values += tier->variables;
+    info->probabilities += tier->size;
+}
+
+static mb_status parts_make(mb_network *network) {
+    const mb_spec *spec = network->spec;
+    const mb_train_settings *train = &spec->train;
+    const double starts[MB_ROLES] = {[MB_ROLE_IMAGE] = train->pixel_temperature,
+                                     [MB_ROLE_LABEL] = train->label_temperature,
+                                     [MB_ROLE_COLUMNS] = train->column_temperature};
+    mb_network_info *info = &network->info;
+    info->visible = network->visible;
+    info->dataset = spec->dataset;
+    info->spec = spec->text;
+    if (spec->image_count > 0) {
+        const mb_tier *tier = &network->model->tiers[spec->image_tiers[0]];
+        info->height = tier->height, info->width = tier->width;
+        info->channels = tier->groups, info->bins = tier->k;
+        part_add(network, MB_ROLE_IMAGE, "pixel", spec->image_tiers, spec->image_count,
+                 train->temperature_per_pixel ? tier->groups : tier->variables);
+    }
+    if (spec->label_tier != SIZE_MAX) {
+        info->classes = network->model->tiers[spec->label_tier].k;
+        part_add(network, MB_ROLE_LABEL, "label", &spec->label_tier, 1, 1);
+    }
+    if (spec->columns_tier != SIZE_MAX) {
+        info->columns = network->model->tiers[spec->columns_tier].variables;
+        part_add(network, MB_ROLE_COLUMNS, "column", &spec->columns_tier, 1, 1);
+    }
+    info->parameters = network->model->parameter_count + network->temperatures;
+    size_t runs = 0;
+    for (size_t i = 0; i < info->role_count; ++i) runs += network->parts[i].run_count;
+    MB_TRY(mb_alloc(&network->runs, runs, sizeof *network->runs));
+    MB_TRY(mb_alloc(&network->theta, network->temperatures, sizeof(float)));
+    runs = 0;
+    for (size_t i = 0; i < info->role_count; ++i) {
+        mb_part *part = &network->parts[i];
+        part->runs = network->runs + runs;
+        runs += part_runs(network->model, part->tiers[0], part->runs);
+        for (size_t t = 0; t < part->visible->variables / part->per_theta; ++t) {
+            network->theta[part->theta + t] = (float)log(starts[part->visible->role]);
+        }
+    }
+    MB_TRY(mb_alloc(&network->bin_values, info->bins, sizeof(float)));
+    for (uint32_t b = 0; b < info->bins; ++b) {
+        network->bin_values[b] = (float)((b + 0.5) / info->bins);
+    }
+    return MB_OK;
+}
+
+/* Takes the spec. The weights are zero. */
 static mb_status from_spec(mb_network **out, mb_spec *spec, const char *name) {
     mb_network *network;
     mb_status status = mb_alloc(&network, 1, sizeof *network);
@@ -29,30 +124,13 @@ static mb_status from_spec(mb_network **out, mb_spec *spec, const char *name) {
         return status;
     }
     network->spec = spec; /* owned from here */
-    if (spec->image_count == 0) {
+    if (spec->image_count == 0 && spec->columns_tier == SIZE_MAX) {
         status = mb_fail(MB_EFORMAT,
-                         "%s: section [data] is missing: it says which tier is the image", name);
+                         "%s: section [data] is missing: it says which tiers are visible", name);
         goto fail;
     }
     MB_GOTO(fail, status, mb_spec_model(&network->model, spec, name));
-    network->image_count = spec->image_count;
-    for (size_t i = 0; i < spec->image_count; ++i) {
-        network->images[i] = &network->model->tiers[spec->image_tiers[i]];
-    }
-    network->image = network->images[0];
-    if (spec->label_tier != SIZE_MAX) network->label = &network->model->tiers[spec->label_tier];
-    network->image_temperatures = spec->train.temperature_per_pixel ? network->image->cells : 1;
-    network->temperatures = network->image_temperatures + (network->label ? 1 : 0);
-    MB_GOTO(fail, status, mb_alloc(&network->theta, network->temperatures, sizeof(float)));
-    for (size_t i = 0; i < network->image_temperatures; ++i) {
-        network->theta[i] = (float)log(spec->train.pixel_temperature);
-    }
-    if (network->label) {
-        network->theta[network->image_temperatures] = (float)log(spec->train.label_temperature);
-    }
-    MB_GOTO(fail, status, mb_alloc(&network->bin_values, network->image->k, sizeof(float)));
-    mb_network_measure_bins(network, NULL, 0);
-    MB_GOTO(fail, status, mb_model_initialise(network->model, (uint64_t)spec->train.seed));
+    MB_GOTO(fail, status, parts_make(network));
     *out = network;
     return MB_OK;
 fail:
@@ -60,38 +138,41 @@ fail:
     return status;
 }
 
-/* Fills model and temperatures. */
-static mb_status file_fill(mb_network *network, const mb_safetensors *source, const char *path) {
-    mb_network_file *file;
-    MB_TRY(mb_alloc(&file, 1, sizeof *file));
-    mb_status status = mb_network_file_begin(network, file);
-    for (size_t i = 0; status == MB_OK && i < file->count; ++i) {
-        const mb_tensor *t = &file->tensors[i];
-        /* files of earlier versions do not know what bins stand for: their centres */
-        if (t->data == network->bin_values && !mb_safetensors_find(source, t->name)) continue;
-        /* the list points into the network, or at file->progress */
-        status = mb_safetensors_copy(source, t->name, t->dtype, t->rank, t->shape,
-                                     (void *)(uintptr_t)t->data);
-    }
-    network->steps = file->progress[0];
-    network->epochs = file->progress[1];
-    for (uint32_t i = 0; status == MB_OK && i < network->image->k; ++i) {
+/* What the numbers of a file must be for the network to make sense. */
+static mb_status file_check(const mb_network *network, const char *path) {
+    for (uint32_t i = 0; i < network->info.bins; ++i) {
         if (network->bin_values[i] >= 0 && network->bin_values[i] <= 1) continue;
-        status = mb_fail(MB_EFORMAT, "%s: bin %u stands for %g, which is outside 0..1", path, i,
-                         (double)network->bin_values[i]);
+        return mb_fail(MB_EFORMAT, "%s: bin %u stands for %g, which is outside 0..1", path, i,
+                       (double)network->bin_values[i]);
     }
-    for (size_t i = 0; status == MB_OK && i < network->temperatures; ++i) {
+    for (size_t i = 0; i < network->temperatures; ++i) {
         if (isfinite(expf(network->theta[i]))) continue;
-        status = mb_fail(MB_ENONFINITE, "%s: log_temperature %zu is %g", path, i,
-                         (double)network->theta[i]);
+        return mb_fail(MB_ENONFINITE, "%s: log_temperature %zu is %g", path, i,
+                       (double)network->theta[i]);
     }
-    mb_free(file);
-    if (status != MB_OK) return status;
-    status = mb_model_update(network->model);
+    mb_status status = mb_model_update(network->model);
     if (status == MB_OK) return MB_OK;
     char message[512];
     snprintf(message, sizeof message, "%s", mb_error());
     return mb_fail(status, "%s: %s", path, message);
+}
+
+/* Fills model and temperatures. */
+static mb_status file_fill(mb_network *network, const mb_safetensors *source, const char *path) {
+    mb_network_file file;
+    mb_status status = mb_network_file_begin(network, &file, 0);
+    for (size_t i = 0; status == MB_OK && i < file.count; ++i) {
+        const mb_tensor *t = &file.tensors[i];
+        /* files of earlier versions do not know what bins stand for: their centres */
+        if (t->data == network->bin_values && !mb_safetensors_find(source, t->name)) continue;
+        /* the list points into the network, or at file.progress */
+        status = mb_safetensors_copy(source, t->name, t->dtype, t->rank, t->shape,
+                                     (void *)(uintptr_t)t->data);
+    }
+    network->info.steps = file.progress[0];
+    network->info.epochs = file.progress[1];
+    mb_network_file_end(&file);
+    return status == MB_OK ? file_check(network, path) : status;
 }
 
 mb_status mb_network_from_file(mb_network **out, const mb_safetensors *file, const char *path) {
@@ -130,11 +211,18 @@ mb_status mb_network_load(mb_network **out, const char *path) {
         return status;
     }
     MB_TRY(mb_spec_load(&spec, path));
-    return from_spec(out, spec, path);
+    MB_TRY(from_spec(out, spec, path));
+    mb_status status = mb_model_initialise((*out)->model, (uint64_t)spec->train.seed);
+    if (status != MB_OK) {
+        mb_network_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
 
 void mb_network_destroy(mb_network *network) {
     if (network == NULL) return;
+    mb_free(network->runs);
     mb_free(network->theta);
     mb_free(network->bin_values);
     mb_model_destroy(network->model);
@@ -144,20 +232,20 @@ void mb_network_destroy(mb_network *network) {
 
 /* ------------------------------------------------------------------ questions -- */
 
-mb_network_info mb_network_describe(const mb_network *network) {
-    if (network == NULL) return (mb_network_info){0};
-    return (mb_network_info){.height = network->image->height,
-                             .width = network->image->width,
-                             .channels = network->image->groups,
-                             .bins = network->image->k,
-                             .classes = network->label ? network->label->k : 0,
-                             .image_tier = network->spec->image_tiers[0],
-                             .label_tier = network->spec->label_tier,
-                             .parameters = network->model->parameter_count + network->temperatures,
-                             .steps = network->steps,
-                             .epochs = network->epochs,
-                             .dataset = network->spec->dataset,
-                             .spec = network->spec->text};
+const mb_network_info *mb_network_describe(const mb_network *network) {
+    return network ? &network->info : NULL;
+}
+
+const mb_part *mb_network_part(const mb_network *network, mb_role role) {
+    for (size_t i = 0; i < network->info.role_count; ++i) {
+        if (network->visible[i].role == role) return &network->parts[i];
+    }
+    return NULL;
+}
+
+const mb_visible *mb_network_visible(const mb_network *network, mb_role role) {
+    const mb_part *part = network ? mb_network_part(network, role) : NULL;
+    return part ? part->visible : NULL;
 }
 
 mb_model *mb_network_model(mb_network *network) {
@@ -186,62 +274,93 @@ const mb_mask_settings *mb_network_mask_settings(const mb_network *network) {
 }
 
 const float *mb_network_bin_values(const mb_network *network) {
-    return network ? network->bin_values : NULL;
+    return network && network->info.bins > 0 ? network->bin_values : NULL;
 }
 
-void mb_network_measure_bins(mb_network *network, const uint8_t *images, size_t values) {
-    uint32_t bins = network->image->k;
-    uint64_t counts[256] = {0};
-    for (size_t i = 0; i < values; ++i) ++counts[images[i]];
-    for (uint32_t b = 0; b < bins; ++b) {
-        double sum = 0, count = 0;
-        for (uint32_t value = 0; value < 256; ++value) {
-            if (value * bins / 256 != b) continue;
-            sum += (double)value * (double)counts[value];
-            count += (double)counts[value];
-        }
-        network->bin_values[b] = (float)(count > 0 ? sum / count / 255 : (b + 0.5) / bins);
-    }
-}
-
-void mb_network_image_logits(const mb_network *network, const float *z, float *out) {
-    size_t n = network->image->size;
-    memcpy(out, z + network->image->offset, n * sizeof *out);
-    for (size_t t = 1; t < network->image_count; ++t) {
-        const float *more = z + network->images[t]->offset;
+const float *mb_part_logits(const mb_part *part, const float *z, float *out) {
+    size_t n = part->visible->size;
+    if (part->tier_count == 1) return z + part->tiers[0]->offset;
+    memcpy(out, z + part->tiers[0]->offset, n * sizeof *out);
+    for (size_t t = 1; t < part->tier_count; ++t) {
+        const float *more = z + part->tiers[t]->offset;
         for (size_t i = 0; i < n; ++i) out[i] += more[i];
     }
+    return out;
 }
 
-float mb_network_image_temperature(const mb_network *network, size_t cell) {
-    return expf(network->theta[network->image_temperatures > 1 ? cell : 0]);
+float mb_part_temperature(const mb_network *network, const mb_part *part, size_t v) {
+    return expf(network->theta[part->theta + v / part->per_theta]);
 }
 
-float mb_network_label_temperature(const mb_network *network) {
-    return network->label ? expf(network->theta[network->image_temperatures]) : 1;
+void mb_network_read_out(const mb_network *network, const mb_kernels *kernels, const float *logits,
+                         float *p) {
+    for (size_t i = 0; i < network->info.role_count; ++i) {
+        const mb_part *part = &network->parts[i];
+        float *to = p + part->visible->offset;
+        const float *z = mb_part_logits(part, logits, to);
+        for (size_t r = 0; r < part->run_count; ++r) {
+            const mb_part_run *run = &part->runs[r];
+            for (size_t v = 0; v < run->count; ++v) {
+                float tau = mb_part_temperature(network, part, run->first + v);
+                size_t at = run->offset + v * run->k;
+                for (uint32_t c = 0; c < run->k; ++c) to[at + c] = tau * z[at + c];
+            }
+            kernels->softmax(to + run->offset, to + run->offset, 1, NULL, run->count, run->k);
+        }
+    }
+}
+
+mb_status mb_network_probabilities(const mb_network *network, size_t count, const float *logits,
+                                   float *probabilities) {
+    if (network == NULL || logits == NULL || probabilities == NULL) {
+        return mb_fail(MB_EINVAL, "mb_network_probabilities: NULL argument");
+    }
+    const mb_kernels *kernels;
+    MB_TRY(mb_kernels_get(&kernels, network->spec->solver.kernels));
+    for (size_t n = 0; n < count; ++n) {
+        mb_network_read_out(network, kernels, logits + n * network->model->size,
+                            probabilities + n * network->info.probabilities);
+    }
+    return MB_OK;
 }
 
 /* ---------------------------------------------------------------------- files -- */
 
-static mb_status file_add(mb_network_file *file, mb_dtype dtype, size_t rank, const size_t *shape,
-                          const void *data, const char *kind, const char *first,
-                          const char *second) {
-    if (file->count == MB_NETWORK_TENSORS) {
-        return mb_fail(MB_ENOTSUP, "a file has room for %d tensors", MB_NETWORK_TENSORS);
-    }
+static void file_add(mb_network_file *file, mb_dtype dtype, size_t rank, const size_t *shape,
+                     const void *data, const char *kind, const char *first, const char *second) {
     mb_tensor *tensor = &file->tensors[file->count];
     char *name = file->names[file->count++];
     snprintf(name, sizeof file->names[0], "%s.%s%s%s", kind, first, second ? "." : "",
              second ? second : "");
     *tensor = (mb_tensor){.name = name, .dtype = dtype, .rank = rank, .data = data};
     memcpy(tensor->shape, shape, rank * sizeof *shape);
-    return MB_OK;
+}
+
+/* The temperatures of the image and the label are one tensor, as they have always been. */
+static void file_add_temperatures(const mb_network *network, mb_network_file *file) {
+    const mb_part *columns = mb_network_part(network, MB_ROLE_COLUMNS);
+    size_t others = columns ? columns->theta : network->temperatures;
+    size_t rest = network->temperatures - others;
+    if (others > 0) {
+        file_add(file, MB_F32, 1, &others, network->theta, "log_temperature", "image_then_label",
+                 NULL);
+    }
+    if (columns) {
+        file_add(file, MB_F32, 1, &rest, network->theta + others, "log_temperature", "columns",
+                 NULL);
+    }
 }
 
 /* Calls file_add for every array of the network; the same list serves reading. */
-mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file) {
+mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file, size_t more) {
     const mb_model *model = network->model;
-    file->count = 0;
+    *file = (mb_network_file){.room = model->block_count + model->tier_count + 4 + more};
+    mb_status status = mb_alloc(&file->tensors, file->room, sizeof *file->tensors);
+    if (status == MB_OK) status = mb_alloc(&file->names, file->room, sizeof *file->names);
+    if (status != MB_OK) {
+        mb_network_file_end(file);
+        return status;
+    }
     for (size_t b = 0; b < model->block_count; ++b) {
         const mb_block *block = &model->blocks[b];
         const mb_rows *rows = &model->rows[block->row];
@@ -249,23 +368,30 @@ mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file
         size_t dense[] = {rows->size, tier->size};
         size_t conv[] = {rows->channels, tier->channels, block->kernel, block->kernel};
         bool is_dense = block->kind == MB_DENSE;
-        MB_TRY(file_add(file, MB_F32, is_dense ? 2 : 4, is_dense ? dense : conv,
-                        model->parameters + block->weights, "weights",
-                        model->desc.tiers[block->row].name, model->desc.tiers[block->column].name));
+        file_add(file, MB_F32, is_dense ? 2 : 4, is_dense ? dense : conv,
+                 model->parameters + block->weights, "weights",
+                 model->desc.tiers[block->row].name, model->desc.tiers[block->column].name);
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        MB_TRY(file_add(file, MB_F32, 3, (size_t[]){tier->height, tier->width, tier->channels},
-                        model->parameters + tier->bias, "bias", model->desc.tiers[t].name, NULL));
+        file_add(file, MB_F32, 3, (size_t[]){tier->height, tier->width, tier->channels},
+                 model->parameters + tier->bias, "bias", model->desc.tiers[t].name, NULL);
     }
-    MB_TRY(file_add(file, MB_F32, 1, &network->temperatures, network->theta, "log_temperature",
-                    "image_then_label", NULL));
-    MB_TRY(file_add(file, MB_F32, 1, &(size_t){network->image->k}, network->bin_values, BIN_VALUES,
-                    "mean_of_training_pixels", NULL));
-    file->progress[0] = network->steps;
-    file->progress[1] = network->epochs;
-    return file_add(file, MB_U64, 1, &(size_t){2}, file->progress, "progress", "steps_epochs",
-                    NULL);
+    file_add_temperatures(network, file);
+    if (network->info.bins > 0) {
+        file_add(file, MB_F32, 1, &(size_t){network->info.bins}, network->bin_values, BIN_VALUES,
+                 "mean_of_training_pixels", NULL);
+    }
+    file->progress[0] = network->info.steps;
+    file->progress[1] = network->info.epochs;
+    file_add(file, MB_U64, 1, &(size_t){2}, file->progress, "progress", "steps_epochs", NULL);
+    return MB_OK;
+}
+
+void mb_network_file_end(mb_network_file *file) {
+    mb_free(file->tensors);
+    mb_free(file->names);
+    *file = (mb_network_file){0};
 }
 
 mb_status mb_network_file_write(const mb_network *network, const mb_network_file *file,
@@ -278,98 +404,9 @@ mb_status mb_network_file_write(const mb_network *network, const mb_network_file
 mb_status mb_network_save(const mb_network *network, const char *path) {
     if (network == NULL || path == NULL)
         return mb_fail(MB_EINVAL, "mb_network_save: NULL argument");
-    mb_network_file *file;
-    MB_TRY(mb_alloc(&file, 1, sizeof *file));
-    mb_status status = mb_network_file_begin(network, file);
-    if (status == MB_OK) status = mb_network_file_write(network, file, path);
-    mb_free(file);
+    mb_network_file file;
+    MB_TRY(mb_network_file_begin(network, &file, 0));
+    mb_status status = mb_network_file_write(network, &file, path);
+    mb_network_file_end(&file);
     return status;
-}
-
-/* ------------------------------------------------------------------ on images -- */
-
-mb_status mb_network_observe(const mb_network *network, size_t count, const uint8_t *images,
-                             const uint8_t *shown, const int32_t *labels, int32_t *observed) {
-    if (network == NULL || observed == NULL || (images == NULL && shown != NULL)) {
-        return mb_fail(MB_EINVAL, "mb_network_observe: NULL argument");
-    }
-    const mb_tier *image = network->image;
-    size_t variables = network->model->variables;
-    for (size_t n = 0; n < count; ++n, observed += variables) {
-        for (size_t v = 0; v < variables; ++v) observed[v] = MB_HIDDEN;
-        for (size_t i = 0; shown && i < image->variables; ++i) {
-            if (!shown[n * image->cells + i / image->groups]) continue;
-            int32_t bin = (int32_t)((uint32_t)images[n * image->variables + i] * image->k / 256);
-            for (size_t t = 0; t < network->image_count; ++t) {
-                observed[network->images[t]->first_variable + i] = bin;
-            }
-        }
-        if (labels == NULL || labels[n] == MB_HIDDEN) continue;
-        if (network->label == NULL || labels[n] < 0 || (uint32_t)labels[n] >= network->label->k) {
-            return mb_fail(MB_EINVAL, "image %zu: label %d is outside 0..%d", n, (int)labels[n],
-                           network->label ? (int)network->label->k - 1 : -1);
-        }
-        observed[network->label->first_variable] = labels[n];
-    }
-    return MB_OK;
-}
-
-mb_status mb_network_masks(const mb_network *network, const mb_mask_settings *mask, uint64_t seed,
-                           size_t first, size_t count, uint8_t *shown) {
-    if (network == NULL || mask == NULL || shown == NULL) {
-        return mb_fail(MB_EINVAL, "mb_network_masks: NULL argument");
-    }
-    size_t table_size;
-    const mb_setting *table = mb_mask_settings_table(&table_size);
-    MB_TRY(mb_settings_check(table, table_size, mask));
-    uint32_t h = network->image->height, w = network->image->width;
-    uint32_t side_y = mask->patch < h ? (uint32_t)mask->patch : h;
-    uint32_t side_x = mask->patch < w ? (uint32_t)mask->patch : w;
-    for (size_t n = 0; n < count; ++n, shown += (size_t)h * w) {
-        mb_random random;
-        mb_random_stream(&random, mb_stream_seed(seed, MB_STREAM_MASK), first + n);
-        double observe = mask->observe + mask->observe_range * (2 * mb_random_uniform(&random) - 1);
-        uint32_t top = (uint32_t)mb_random_below(&random, h - side_y + 1);
-        uint32_t left = (uint32_t)mb_random_below(&random, w - side_x + 1);
-        for (uint32_t y = 0; y < h; ++y) {
-            for (uint32_t x = 0; x < w; ++x) {
-                bool show = false;
-                switch (mask->kind) {
-                case MB_MASK_RANDOM: show = mb_random_uniform(&random) < observe; break;
-                case MB_MASK_PATCH:
-                    show = y < top || y >= top + side_y || x < left || x >= left + side_x;
-                    break;
-                case MB_MASK_TOP: show = y >= h / 2; break;
-                default: show = y < h / 2; break;
-                }
-                shown[(size_t)y * w + x] = show;
-            }
-        }
-    }
-    return MB_OK;
-}
-
-mb_status mb_network_probabilities(const mb_network *network, size_t count, const float *logits,
-                                   float *probabilities) {
-    if (network == NULL || logits == NULL || probabilities == NULL) {
-        return mb_fail(MB_EINVAL, "mb_network_probabilities: NULL argument");
-    }
-    const mb_kernels *kernels;
-    const mb_tier *image = network->image, *label = network->label;
-    MB_TRY(mb_kernels_get(&kernels, 0));
-    for (size_t n = 0; n < count; ++n) {
-        const float *z = logits + n * network->model->size;
-        float *p = probabilities + n * network->model->size;
-        mb_network_image_logits(network, z, p + image->offset);
-        for (size_t cell = 0; cell < image->cells; ++cell) {
-            float tau = mb_network_image_temperature(network, cell);
-            size_t at = image->offset + cell * image->channels;
-            for (uint32_t i = 0; i < image->channels; ++i) p[at + i] *= tau;
-        }
-        kernels->softmax(p + image->offset, p + image->offset, 1, NULL, image->variables, image->k);
-        if (label == NULL) continue;
-        kernels->softmax(p + label->offset, z + label->offset,
-                         mb_network_label_temperature(network), NULL, 1, label->k);
-    }
-    return MB_OK;
 }

@@ -91,14 +91,16 @@ static const mb_setting *block_table(size_t *count) {
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
 
 typedef struct data_values {
-    const char *image, *label, *dataset;
+    const char *image, *label, *columns, *dataset;
 } data_values;
 
 static const mb_ini_text data_texts[] = {
-    {"image", offsetof(data_values, image), "TIER...", NULL,
+    {"image", offsetof(data_values, image), "TIER...", "none",
      "the tier of the pixels: its groups are the channels, its cardinality the bins. Several tiers of "
      "one shape may carry the same pixels: shown or hidden together, their logits are added up"},
     {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable"},
+    {"columns", offsetof(data_values, columns), "TIER", "none",
+     "the 1x1 tier of a table's columns, a variable each; image or columns are needed"},
     {"dataset", offsetof(data_values, dataset), "NAME", "none",
      "what the tool takes when it is not told: a name that monobolt fetch knows, or a folder"},
 };
@@ -135,14 +137,14 @@ static const mb_ini_type types[TYPE_COUNT] = {
                 .without = solver_without},
     [DATA] = {.name = "data",
               .usage = "[data]",
-              .help = "what makes the model one of images; needed to train, eval and infer",
+              .help = "which tiers data can show; needed to train, eval and infer",
               .words = 1,
               .size = sizeof(data_values),
               .texts = data_texts,
               .text_count = sizeof data_texts / sizeof *data_texts},
     [MASK] = {.name = "mask",
               .usage = "[mask]",
-              .help = "which pixels a sample shows",
+              .help = "what a sample shows",
               .words = 1,
               .size = sizeof(mb_mask_settings),
               .table = mb_mask_settings_table},
@@ -399,27 +401,41 @@ static mb_status images_build(mb_spec *spec, const mb_ini_section *section, cons
     return MB_OK;
 }
 
-/* [data]: which tiers are the image, which the label. */
+/* The tier that `key` names, which must be 1x1 and have no role yet. */
+static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const char *key,
+                           const char *name, size_t *out) {
+    uint32_t tier;
+    MB_TRY(tier_find(spec, section, name, &tier));
+    const mb_tier_desc *desc = &spec->tiers[tier];
+    if (desc->height != 1 || desc->width != 1 || is_image(spec, tier) || tier == spec->label_tier) {
+        return mb_ini_fail(spec->ini, mb_ini_line(section, key),
+                           "%s = %s: not a 1x1 tier, or one that has a role already", key, name);
+    }
+    *out = tier;
+    return MB_OK;
+}
+
+/* [data]: which tiers are the image, the label, the columns. */
 static mb_status data_build(mb_spec *spec) {
     const mb_ini_section *section = mb_ini_find(spec->ini, &types[DATA]);
-    spec->label_tier = SIZE_MAX;
+    spec->label_tier = spec->columns_tier = SIZE_MAX;
     if (section == NULL) return MB_OK;
     const data_values *values = section->values;
-    uint32_t tier;
     spec->dataset = values->dataset;
-    if (values->image == NULL) {
-        return mb_ini_fail(spec->ini, section->line, "[data] needs image, the name of a tier");
+    if (values->image == NULL && values->columns == NULL) {
+        return mb_ini_fail(spec->ini, section->line,
+                           "[data] needs image or columns, the name of a tier");
     }
-    MB_TRY(images_build(spec, section, values->image));
-    if (values->label == NULL) return MB_OK;
-    MB_TRY(tier_find(spec, section, values->label, &tier));
-    spec->label_tier = tier;
-    const mb_tier_desc *label = &spec->tiers[tier];
-    if (label->height != 1 || label->width != 1 || label->groups != 1 || is_image(spec, tier)) {
-        return mb_ini_fail(spec->ini, mb_ini_line(section, "label"),
-                           "label = %s: the label is a tier of one variable", values->label);
+    if (values->image) MB_TRY(images_build(spec, section, values->image));
+    if (values->label) {
+        MB_TRY(flat_tier(spec, section, "label", values->label, &spec->label_tier));
+        if (spec->tiers[spec->label_tier].groups != 1) {
+            return mb_ini_fail(spec->ini, mb_ini_line(section, "label"),
+                               "label = %s: the label is a tier of one variable", values->label);
+        }
     }
-    return MB_OK;
+    if (values->columns == NULL) return MB_OK;
+    return flat_tier(spec, section, "columns", values->columns, &spec->columns_tier);
 }
 
 static void settings_build(mb_spec *spec, int type, void *settings, size_t size) {

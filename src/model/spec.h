@@ -23,10 +23,11 @@
  *     [solver]               ; the names of mb_solver_settings_table
  *     alpha = 0.125
  *
- *     [data]                 ; for learning on images
+ *     [data]                 ; for learning: which tiers are visible
  *     image = pixels         ; the tier of the pixels: bins = its cardinality; several may carry
  *                            ; the same pixels
  *     label = label          ; the tier of the class, if there is one
+ *     columns = cells        ; the tier of a table's columns, a variable each
  *     dataset = mnist        ; what the tool takes when it is not told
  *
  *     [mask]                 ; the names of mb_mask_settings_table
@@ -53,8 +54,9 @@ typedef struct mb_spec {
     mb_mask_settings mask;
     mb_train_settings train;
     size_t image_tiers[MB_IMAGE_TIERS_MAX]; /* they carry the same pixels          */
-    size_t image_count;        /* 0: the model is not one of images                */
+    size_t image_count;        /* 0: there is no image                             */
     size_t label_tier;         /* SIZE_MAX: none                                   */
+    size_t columns_tier;       /* SIZE_MAX: none                                   */
     const char *dataset;       /* or NULL                                          */
     char *text;                /* the file as it was read, with a NUL behind it    */
     size_t length;             /* without that NUL                                 */

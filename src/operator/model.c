@@ -15,6 +15,7 @@
 /* ---------------------------------------------------------------- validation -- */
 
 static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
+    MB_TRY(MB_RESERVED("mb_tier_desc", tier));
     const char *name = tier->name && *tier->name ? tier->name : "?";
     if (tier->height == 0 || tier->width == 0) {
         return mb_fail(MB_EINVAL, "tier %zu (%s): the grid %ux%u is empty", index + 1, name,
@@ -49,6 +50,7 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
 
 static mb_status block_check(const mb_model_desc *desc, size_t index) {
     const mb_block_desc *b = &desc->blocks[index];
+    MB_TRY(MB_RESERVED("mb_block_desc", b));
     if (b->row >= desc->tier_count || b->column >= desc->tier_count) {
         return mb_fail(MB_EINVAL, "block %zu: row %u or column %u is not one of the %zu tiers",
                        index + 1, b->row, b->column, desc->tier_count);
@@ -105,6 +107,7 @@ static mb_status desc_check(const mb_model_desc *desc) {
         return mb_fail(MB_EINVAL, "%zu blocks for %zu tiers", desc->block_count, desc->tier_count);
     }
     if (desc->blocks == NULL && desc->block_count > 0) return mb_fail(MB_EINVAL, "blocks is NULL");
+    MB_TRY(MB_RESERVED("mb_model_desc", desc));
     if (desc->monotone && !(desc->m > -1 && desc->m < 1)) {
         return mb_fail(MB_EINVAL,
                        "m = %g is outside (-1, 1): the fixed point is unique for m > -1 only",

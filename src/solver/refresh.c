@@ -187,3 +187,11 @@ void mb_solver_memory_set(mb_solver *solver, const float *memory) {
     memcpy(solver->metric.start, memory + n, n * sizeof *memory);
     memcpy(solver->tier_vectors, memory + 2 * n, n * sizeof *memory);
 }
+
+mb_pool *mb_solver_pool(const mb_solver *solver) {
+    return solver->pool;
+}
+
+const mb_kernels *mb_solver_kernels(const mb_solver *solver) {
+    return solver->kernels;
+}

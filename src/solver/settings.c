@@ -59,6 +59,7 @@ const mb_setting *mb_solver_settings_table(size_t *count) {
 }
 
 void mb_solver_settings_default(mb_solver_settings *settings) {
+    *settings = (mb_solver_settings){0};
     mb_settings_default(table, sizeof table / sizeof *table, settings);
 }
 
@@ -78,6 +79,7 @@ static mb_status unrolled_check(const mb_solver_settings *settings) {
 
 mb_status mb_solver_settings_check(const mb_solver_settings *settings) {
     MB_TRY(mb_settings_check(table, sizeof table / sizeof *table, settings));
+    MB_TRY(MB_RESERVED("mb_solver_settings", settings));
     if (settings->alpha * (settings->curvature - 1) >= 1) {
         return mb_fail(MB_EINVAL,
                        "alpha = %g is too large for curvature = %g: the prox needs "

@@ -147,6 +147,10 @@ size_t mb_solver_memory_size(const mb_solver *solver);
 void mb_solver_memory_get(const mb_solver *solver, float *memory);
 void mb_solver_memory_set(mb_solver *solver, const float *memory);
 
+/* What others may use between the solver's calls. */
+mb_pool *mb_solver_pool(const mb_solver *solver);
+const mb_kernels *mb_solver_kernels(const mb_solver *solver);
+
 /* -------------------------------------------------------------------- slots -- */
 
 /* Milliseconds of a steady clock. */

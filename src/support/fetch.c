@@ -29,7 +29,7 @@
 mb_status mb_fetch_tell(mb_fetch_job *job, const char *what, uint64_t done, uint64_t total) {
     if (job->progress == NULL || job->progress(job->context, what, done, total)) return MB_OK;
     job->stopped = true;
-    return mb_fail(MB_EIO, "%s: stopped", job->set->name);
+    return mb_fail(MB_ESTOPPED, "%s: stopped", job->set->name);
 }
 
 bool mb_fetch_complete(const mb_fetch_job *job) {

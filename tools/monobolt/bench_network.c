@@ -41,7 +41,7 @@ typedef struct session {
     bench *b;
     const char *name; /* "train" or "infer", before every key */
     mb_network *network;
-    mb_network_info info;
+    const mb_network_info *info;
     mb_dataset *images;
     mb_trainer *trainer;
     mb_solver *solver, *single;
@@ -49,8 +49,8 @@ typedef struct session {
     double multiply_adds;
     mb_sgemm_speed peak; /* the best so far */
     double *figures;     /* [FIGURES][repeats] */
-    uint8_t *shown, *pixels;
-    int32_t *observed;
+    uint8_t *shown;
+    int32_t *values, *observed;
     float *q;
     mb_result *results;
 } session;
@@ -65,14 +65,14 @@ static void session_free(session *s) {
     mb_trainer_destroy(s->trainer);
     mb_dataset_destroy(s->images);
     mb_network_destroy(s->network);
-    free(s->figures), free(s->shown), free(s->pixels), free(s->observed), free(s->q);
+    free(s->figures), free(s->shown), free(s->values), free(s->observed), free(s->q);
     free(s->results);
 }
 
 /* -------------------------------------------------------------------------- images -- */
 
 static int random_images(session *s, size_t count) {
-    size_t size = (size_t)s->info.height * s->info.width * s->info.channels;
+    size_t size = (size_t)s->info->height * s->info->width * s->info->channels;
     uint64_t state = 3;
     uint8_t *pixels = malloc(count * size);
     int32_t *labels = malloc(count * sizeof *labels);
@@ -81,12 +81,12 @@ static int random_images(session *s, size_t count) {
         pixels[i] = (uint8_t)(256 * bench_uniform(&state));
     }
     for (size_t i = 0; code == CLI_OK && i < count; ++i) {
-        labels[i] = (int32_t)(bench_uniform(&state) * s->info.classes);
+        labels[i] = (int32_t)(bench_uniform(&state) * s->info->classes);
     }
     if (code == CLI_OK &&
-        mb_dataset_create(&s->images, "random", count, s->info.height, s->info.width,
-                          s->info.channels, pixels, s->info.classes > 0 ? labels : NULL,
-                          s->info.classes) != MB_OK) {
+        mb_dataset_from_images(&s->images, "random", count, s->info->height, s->info->width,
+                          s->info->channels, pixels, s->info->classes > 0 ? labels : NULL,
+                          s->info->classes) != MB_OK) {
         code = failed();
     }
     free(pixels), free(labels);
@@ -95,7 +95,7 @@ static int random_images(session *s, size_t count) {
 
 /* As few as will do: drawing large ones takes time. */
 static int drawn_images(session *s, size_t count) {
-    const mb_network_info *i = &s->info;
+    const mb_network_info *i = s->info;
     bool fit = i->channels == 1 && i->height >= 8 && i->height <= 512 && i->width >= 8 &&
                i->width <= 512 && (i->classes == 0 || i->classes >= 10);
     if (!fit) return random_images(s, count);
@@ -108,7 +108,7 @@ static int load_images(session *s, bool train) {
     size_t trained = (size_t)mb_network_train_settings(s->network)->batch;
     size_t count = (train ? 8 : 1) * (s->batch > trained ? s->batch : trained);
     const char *given = cli_text(s->b->args, "data");
-    const char *name = given != NULL ? given : s->info.dataset;
+    const char *name = given != NULL ? given : s->info->dataset;
     char path[1024];
     struct stat exists;
     if (name == NULL || strcmp(name, "digits") == 0) return drawn_images(s, count);
@@ -164,7 +164,7 @@ static int prepare(session *s, bench *b, bool train) {
 /* Some steps of training, since a network needs more iterations than one as initialised. */
 static int warm_up(session *s, size_t least) {
     mb_step step;
-    s->warm_up = s->info.steps > 0 ? 0 : (size_t)s->b->steps;
+    s->warm_up = s->info->steps > 0 ? 0 : (size_t)s->b->steps;
     if (s->warm_up < least) s->warm_up = least;
     if (s->warm_up == 0) return CLI_OK;
     if (mb_trainer_create(&s->trainer, s->network, s->images, s->b->settings.threads) != MB_OK) {
@@ -220,7 +220,7 @@ static void report_setting(session *s) {
     report(s, "batch", (double)s->batch, "images");
     report(s, "threads", (double)s->peak.threads, "");
     report(s, "repeats", (double)s->repeats, "");
-    report(s, "steps_before", (double)s->info.steps, "of training");
+    report(s, "steps_before", (double)s->info->steps, "of training");
 }
 
 static void report_phases(session *s, const char *call) {
@@ -317,7 +317,7 @@ static int train(session *s, bench *b) {
     if (code == CLI_OK) code = time_steps(s, &step);
     if (code != CLI_OK) return code;
     report_setting(s);
-    report(s, "parameters", (double)s->info.parameters, "");
+    report(s, "parameters", (double)s->info->parameters, "");
     report_phases(s, "step");
     report(s, "adjoint_iterations", median(s, ADJOINT_ITERATIONS), "per image");
     report_speed(s);
@@ -341,27 +341,25 @@ int bench_train(bench *b) {
 static int make_batch(session *s) {
     const mb_dataset_info *data = mb_dataset_describe(s->images);
     const mb_model *model = mb_network_model(s->network);
-    size_t cells = (size_t)s->info.height * s->info.width, size = cells * s->info.channels;
-    s->shown = malloc(s->batch * cells);
-    s->pixels = malloc(s->batch * size);
+    mb_mask_settings mask = *mb_network_mask_settings(s->network);
+    size_t values = s->info->values;
+    mask.inject = 0;
+    s->shown = malloc(s->batch * values);
+    s->values = malloc(s->batch * values * sizeof *s->values);
     s->observed = malloc(s->batch * mb_model_variables(model) * sizeof *s->observed);
     s->q = malloc(s->batch * mb_model_size(model) * sizeof *s->q);
     s->results = malloc(s->batch * sizeof *s->results);
-    if (!s->shown || !s->pixels || !s->observed || !s->q || !s->results) {
+    if (!s->shown || !s->values || !s->observed || !s->q || !s->results) {
         return cli_fail("out of memory for a batch of %zu", s->batch);
     }
-    if (data->height != s->info.height || data->width != s->info.width ||
-        data->channels != s->info.channels) {
-        return cli_fail("%s has images of %ux%ux%u, the network takes %ux%ux%u", data->name,
-                        data->height, data->width, data->channels, s->info.height, s->info.width,
-                        s->info.channels);
-    }
     for (size_t n = 0; n < s->batch; ++n) { /* from the start again where there are fewer */
-        memcpy(s->pixels + n * size, data->images + n % data->count * size, size);
+        if (mb_network_values(s->network, s->images, n % data->count, 1, s->values + n * values) !=
+            MB_OK) {
+            return failed();
+        }
     }
-    if (mb_network_masks(s->network, mb_network_mask_settings(s->network), 1, 0, s->batch,
-                         s->shown) != MB_OK ||
-        mb_network_observe(s->network, s->batch, s->pixels, s->shown, NULL, s->observed) != MB_OK) {
+    if (mb_network_masks(s->network, &mask, 1, 0, s->batch, s->shown) != MB_OK ||
+        mb_network_observe(s->network, s->batch, s->values, s->shown, s->observed) != MB_OK) {
         return failed();
     }
     return CLI_OK;

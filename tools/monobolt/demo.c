@@ -96,8 +96,8 @@ static bool is_fetched(const char *name) {
 
 static mb_status fetch(const demo *d) {
     char folder[128];
-    snprintf(folder, sizeof folder, "data/%s", d->info.dataset);
-    mb_status status = mb_fetch(d->info.dataset, folder, NULL, fetch_progress, NULL, NULL);
+    snprintf(folder, sizeof folder, "data/%s", d->info->dataset);
+    mb_status status = mb_fetch(d->info->dataset, folder, NULL, fetch_progress, NULL, NULL);
     cli_progress_end();
     return status;
 }
@@ -180,7 +180,7 @@ static int prepare(demo *d) {
         return cli_fail("models/mnist.safetensors is not there: --network is needed");
     }
     int code = load_network(d);
-    if (code == CLI_OK && data == NULL && is_fetched(d->info.dataset) && fetch(d) != MB_OK) {
+    if (code == CLI_OK && data == NULL && is_fetched(d->info->dataset) && fetch(d) != MB_OK) {
         if (network == NULL) return fall_back(d, mb_error());
         return cli_fail("%s", mb_error());
     }
@@ -231,8 +231,13 @@ static mb_mask_settings mask_of(const demo *d, int kind, double observe) {
 static int evaluate(demo *d, mb_metrics *metrics, double observe, size_t limit, const char *what) {
     mb_mask_settings mask = mask_of(d, MB_MASK_RANDOM, observe);
     measure m = {.what = what, .began = cli_clock()};
-    mb_status status = mb_evaluate(metrics, d->network, d->images, &mask, &d->settings,
-                                   (uint64_t)d->seed, limit, measure_progress, &m);
+    mb_evaluation how = {.mask = &mask,
+                         .settings = &d->settings,
+                         .seed = (uint64_t)d->seed,
+                         .limit = limit,
+                         .progress = measure_progress,
+                         .context = &m};
+    mb_status status = mb_evaluate(metrics, d->network, d->images, &how);
     cli_progress_end();
     return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }
@@ -267,13 +272,13 @@ static int take_figures(demo *d) {
 static int add_classes(demo *d, pictures *p, size_t each, const mb_mask_settings *mask) {
     const mb_dataset_info *data = mb_dataset_describe(d->images);
     int code = CLI_OK;
-    size_t classes = d->info.classes > 0 ? d->info.classes : 10;
+    size_t classes = d->info->classes > 0 ? d->info->classes : 10;
     for (size_t c = 0; code == CLI_OK && c < classes; ++c) {
         size_t found = 0;
         for (size_t i = 0; code == CLI_OK && i < data->count && found < each; ++i) {
-            bool fits = d->info.classes > 0 ? data->labels[i] == (int32_t)c : i / each == c;
+            bool fits = d->info->classes > 0 ? data->labels[i] == (int32_t)c : i / each == c;
             if (!fits) continue;
-            code = pictures_add(p, d->network, d->images, i, mask, (uint64_t)d->seed);
+            code = pictures_add_masked(p, d->network, d->images, i, mask, (uint64_t)d->seed);
             ++found;
         }
     }
@@ -287,15 +292,15 @@ static int find_mistakes(demo *d, const mb_mask_settings *mask) {
     if (d->limit > 0 && (size_t)d->limit < count) count = (size_t)d->limit;
     if (count > LOOK) count = LOOK;
     d->looked_through = count;
-    if (d->info.classes == 0) return CLI_OK;
-    int code = pictures_create(&all, d->network, count);
+    if (d->info->classes == 0) return CLI_OK;
+    int code = pictures_create(&all, d->network, count, false);
     for (size_t i = 0; code == CLI_OK && i < count; ++i) {
-        code = pictures_add(&all, d->network, d->images, i, mask, (uint64_t)d->seed);
+        code = pictures_add_masked(&all, d->network, d->images, i, mask, (uint64_t)d->seed);
     }
-    if (code == CLI_OK) code = pictures_solve(&all, d->network, &d->settings);
+    if (code == CLI_OK) code = pictures_solve(&all, d->network, &d->settings, MB_HIDDEN);
     for (size_t i = 0; code == CLI_OK && i < count && d->mistakes.count < KEEP; ++i) {
         if (all.truth[i] == MB_HIDDEN || all.truth[i] == (int32_t)pictures_best(&all, i)) continue;
-        code = pictures_add(&d->mistakes, d->network, d->images, i, mask, (uint64_t)d->seed);
+        code = pictures_add_masked(&d->mistakes, d->network, d->images, i, mask, (uint64_t)d->seed);
     }
     pictures_destroy(&all);
     return code;
@@ -304,27 +309,27 @@ static int find_mistakes(demo *d, const mb_mask_settings *mask) {
 static int make_pictures(demo *d) {
     mb_mask_settings mask = mask_of(d, MB_MASK_RANDOM, d->observe);
     mb_mask_settings half = mask_of(d, MB_MASK_TOP, d->observe);
-    size_t classes = d->info.classes > 0 ? d->info.classes : 10;
+    size_t classes = d->info->classes > 0 ? d->info->classes : 10;
     size_t count = mb_dataset_describe(d->images)->count;
     pictures *const sets[] = {&d->gallery, &d->halves, &d->shown_shares, &d->mistakes};
     const size_t room[] = {2 * classes, classes, DEMO_SHARES * DEMO_SHARE_DIGITS, 8};
     int code = CLI_OK;
     cli_progress("drawing");
     for (int i = 0; code == CLI_OK && i < 4; ++i) {
-        code = pictures_create(sets[i], d->network, room[i]);
+        code = pictures_create(sets[i], d->network, room[i], false);
     }
     if (code == CLI_OK) code = add_classes(d, &d->gallery, 2, &mask);
     if (code == CLI_OK) code = add_classes(d, &d->halves, 1, &half);
     for (size_t i = 0; i < DEMO_SHARE_DIGITS && i < count; ++i) {
         for (size_t s = 0; code == CLI_OK && s < DEMO_SHARES; ++s) {
             mb_mask_settings part = mask_of(d, MB_MASK_RANDOM, d->shares[s]);
-            code = pictures_add(&d->shown_shares, d->network, d->images, i, &part,
+            code = pictures_add_masked(&d->shown_shares, d->network, d->images, i, &part,
                                 (uint64_t)d->seed);
         }
     }
     if (code == CLI_OK) code = find_mistakes(d, &mask);
     for (int i = 0; code == CLI_OK && i < 4; ++i) {
-        code = pictures_solve(sets[i], d->network, &d->certain);
+        code = pictures_solve(sets[i], d->network, &d->certain, MB_HIDDEN);
     }
     for (size_t i = 0; i < d->gallery.count; ++i) {
         d->worst = fmax(d->worst, d->gallery.results[i].certificate);
@@ -339,9 +344,10 @@ static int write_files(const demo *d, char page[4096], char picture[4096]) {
     snprintf(page, 4096, "%.2000s/index.html", d->out);
     snprintf(picture, 4096, "%.2000s/sheet.png", d->out);
     const pictures *p = &d->gallery;
-    sheet s = {p->count, p->height, p->width, p->channels, p->original, p->completed, p->shown};
-    if (p->channels != 1 && p->channels != 3) return cli_fail("%u channels have no colours",
-                                                              p->channels);
+    sheet s = {p->count,       p->info->height, p->info->width, p->info->channels,
+               p->original,    p->completed,    p->shown};
+    if (p->info->channels != 1 && p->info->channels != 3) return cli_fail("%u channels have no colours",
+                                                              p->info->channels);
     if (sheet_write(&s, picture, 4, 3) != MB_OK) return cli_fail("%s", mb_error());
     return demo_page(d, page);
 }
@@ -352,8 +358,8 @@ static json_t *shares_json(const demo *d) {
         const mb_metrics *m = &d->share_metrics[i];
         json_array_append_new(
             list, json_pack("{s:o,s:I,s:o,s:o,s:o}", "observe", cli_json_number(d->shares[i]),
-                            "images", (json_int_t)m->images, "accuracy",
-                            cli_json_number(m->accuracy), "squared_error",
+                            "images", (json_int_t)m->samples, "accuracy",
+                            cli_json_number(mb_metrics_score(m, "label").accuracy), "squared_error",
                             cli_json_number(m->squared_error), "rmse_raw",
                             cli_json_number(m->rmse_raw)));
     }
@@ -369,13 +375,13 @@ static int print_json(const demo *d, const char *page, const char *picture) {
         d->network_file, "data", data->name, "note",
         d->note[0] ? json_string(d->note) : json_null(),
         "training_seconds", d->training > 0 ? cli_json_number(d->training) : json_null(), "images",
-        (json_int_t)m->images, "of", (json_int_t)data->count, "observe",
-        cli_json_number(d->observe), "accuracy", cli_json_number(m->accuracy), "squared_error",
+        (json_int_t)m->samples, "of", (json_int_t)data->count, "observe",
+        cli_json_number(d->observe), "accuracy", cli_json_number(mb_metrics_score(m, "label").accuracy), "squared_error",
         cli_json_number(m->squared_error), "rmse_raw", cli_json_number(m->rmse_raw),
-        "rmse_mean", cli_json_number(m->rmse_mean), "pixel_nll", cli_json_number(m->pixel_nll),
+        "rmse_mean", cli_json_number(m->rmse_mean), "pixel_nll", cli_json_number(mb_metrics_score(m, "pixel").nll),
         "iterations", cli_json_number(m->iterations),
         "converged", cli_json_number(m->converged), "images_per_second",
-        cli_json_number(m->images_per_second), "certificate", cli_json_number(m->certificate),
+        cli_json_number(m->samples_per_second), "certificate", cli_json_number(m->certificate),
         "pictures_certificate", cli_json_number(d->worst), "shares", shares_json(d),
         "page", page, "sheet", picture);
     return cli_json(object);
@@ -386,27 +392,30 @@ static int print_text(const demo *d, const char *page, const char *picture) {
     const mb_dataset_info *data = mb_dataset_describe(d->images);
     const mb_model_desc *desc = mb_model_describe(mb_network_model(d->network));
     char used[32], all[32], parameters[32];
-    demo_thousands(used, m->images);
+    mb_score label = mb_metrics_score(m, "label"), pixel = mb_metrics_score(m, "pixel");
+    demo_thousands(used, m->samples);
     demo_thousands(all, data->count);
-    demo_thousands(parameters, d->info.parameters);
+    demo_thousands(parameters, d->info->parameters);
     printf("%s: %s parameters, %ux%u pixels in %u bins", d->network_file, parameters,
-           d->info.height, d->info.width, d->info.bins);
-    if (d->info.classes > 0) printf(", %u classes", d->info.classes);
+           d->info->height, d->info->width, d->info->bins);
+    if (d->info->classes > 0) printf(", %u classes", d->info->classes);
     if (desc->monotone) printf(", m = %g", desc->m);
     if (d->training > 0) printf("; trained just now in %.0f s", d->training);
     printf("\n%s: %s%s of %s test images, %.4g %% of the pixels hidden%s\n\n", data->name,
-           m->images < data->count ? "the first " : "all ", m->images < data->count ? used : all,
-           m->images < data->count ? all : "its", 100 * (1 - d->observe),
-           d->info.classes > 0 ? ", and the label" : "");
-    if (!isnan(m->accuracy)) printf("  %-24s %8.2f %%\n", "label accuracy", 100 * m->accuracy);
+           m->samples < data->count ? "the first " : "all ", m->samples < data->count ? used : all,
+           m->samples < data->count ? all : "its", 100 * (1 - d->observe),
+           d->info->classes > 0 ? ", and the label" : "");
+    if (label.hidden > 0) {
+        printf("  %-24s %8.2f %%\n", "label accuracy", 100 * label.accuracy);
+    }
     printf("  %-24s %8.2f    per image\n", "squared error per bin", m->squared_error);
-    if (m->hidden > 0) {
+    if (pixel.hidden > 0) {
         printf("  %-24s %8.4f    posterior mean to unbinned pixels, on [0, 1]\n", "RMSE",
                m->rmse_raw);
-        printf("  %-24s %8.4f    per hidden pixel\n", "bits", m->pixel_nll);
+        printf("  %-24s %8.4f    per hidden pixel\n", "bits", pixel.nll);
     }
     printf("  %-24s %8.1f    per image\n", "iterations", m->iterations);
-    printf("  %-24s %8.0f\n", "images per second", m->images_per_second);
+    printf("  %-24s %8.0f\n", "images per second", m->samples_per_second);
     if (isfinite(m->certificate)) {
         printf("  %-24s %8.2g    l2 distance to the only answer, at most; mean\n", "certificate",
                m->certificate);

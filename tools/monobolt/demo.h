@@ -6,31 +6,7 @@
 #define MONOBOLT_DEMO_H
 
 #include "cli.h"
-
-/* Images of a dataset with a part hidden, and what the network makes of them. */
-typedef struct pictures {
-    size_t count, room;
-    uint32_t height, width, channels, classes;
-    size_t *index;                         /* in the dataset                           */
-    uint8_t *original, *shown, *completed; /* as sheet.h has them                      */
-    int32_t *truth;                        /* the label, or MB_HIDDEN                  */
-    float *labels;                         /* [count][classes]: probabilities          */
-    mb_result *results;
-} pictures;
-
-/* Room for `room` images; the exit code. */
-int pictures_create(pictures *p, const mb_network *network, size_t room);
-void pictures_destroy(pictures *p);
-
-/* One more: image `index` with the mask it has in run `seed`. */
-int pictures_add(pictures *p, const mb_network *network, const mb_dataset *images, size_t index,
-                 const mb_mask_settings *mask, uint64_t seed);
-
-/* Fills completed, labels and results. */
-int pictures_solve(pictures *p, mb_network *network, const mb_solver_settings *settings);
-
-/* The most probable label of picture i. */
-uint32_t pictures_best(const pictures *p, size_t i);
+#include "pictures.h"
 
 enum { DEMO_SHARES = 8, DEMO_SHARE_DIGITS = 3 };
 
@@ -42,7 +18,7 @@ typedef struct demo {
     char network_file[4096], note[1024]; /* note: why it is not MNIST, or "" */
     double training;                     /* seconds it was trained for; 0: it was not */
     mb_network *network;
-    mb_network_info info;
+    const mb_network_info *info;
     mb_solver_settings settings, certain; /* to measure; and for the pictures */
     mb_dataset *images;
     mb_metrics metrics;

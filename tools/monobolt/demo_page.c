@@ -30,20 +30,20 @@ typedef enum view { SEEN, COMPLETED, ORIGINAL } view;
 
 static bool image(FILE *out, const pictures *p, size_t i, view what) {
     static const char *const alt[] = {"what the model saw", "completed", "original"};
-    size_t pixels = (size_t)p->height * p->width, at = i * pixels * p->channels;
+    size_t pixels = (size_t)p->info->height * p->info->width, at = i * pixels * p->info->channels;
     const uint8_t *source = what == COMPLETED ? p->completed : p->original;
-    return page_image(out, source + at, what == SEEN ? p->shown + i * pixels : NULL, p->height,
-                      p->width, p->channels, what == SEEN ? "seen" : "full", alt[what]);
+    return page_image(out, source + at, what == SEEN ? p->shown + i * pixels : NULL, p->info->height,
+                      p->info->width, p->info->channels, what == SEEN ? "seen" : "full", alt[what]);
 }
 
 /* A bar for each class; many classes would be too thin to read. */
 static void bars(FILE *out, const demo *d, const pictures *p, size_t i) {
     enum { MOST = 20 };
-    if (p->classes == 0 || p->classes > MOST) return;
-    const float *row = p->labels + i * p->classes;
+    if (p->info->classes == 0 || p->info->classes > MOST) return;
+    const float *row = p->labels + i * p->info->classes;
     uint32_t best = pictures_best(p, i);
     fputs("<div class=\"bars\" role=\"img\" aria-label=\"label probabilities\">", out);
-    for (uint32_t c = 0; c < p->classes; ++c) {
+    for (uint32_t c = 0; c < p->info->classes; ++c) {
         char text[16];
         const char *name = class_name(d, c, text);
         fprintf(out, "<div class=\"%s%s\" title=\"", c == best ? "best" : "",
@@ -72,12 +72,12 @@ static bool card(FILE *out, const demo *d, const pictures *p, size_t i) {
         fprintf(out, "<figcaption>%s</figcaption></figure>", captions[what]);
     }
     fputs("</div><div class=\"verdict\"><span>", out);
-    if (p->classes > 0) {
+    if (p->info->classes > 0) {
         char text[16];
         uint32_t best = pictures_best(p, i);
         fputs("<b>", out);
         page_text(out, class_name(d, best, text));
-        fprintf(out, "</b> %.1f&#8201;%%", 100 * p->labels[i * p->classes + best]);
+        fprintf(out, "</b> %.1f&#8201;%%", 100 * p->labels[i * p->info->classes + best]);
         if (!right(p, i)) {
             fputs(", is ", out);
             page_text(out, class_name(d, (uint32_t)p->truth[i], text));
@@ -104,14 +104,14 @@ static bool cards(FILE *out, const demo *d, const pictures *p, bool wrong_only) 
 /* What it is taken for, under a small picture. */
 static void verdict_cell(FILE *out, const demo *d, const pictures *p, size_t i) {
     char text[16];
-    if (p->classes == 0) {
+    if (p->info->classes == 0) {
         fputs("<td></td>", out);
         return;
     }
     uint32_t best = pictures_best(p, i);
     fprintf(out, "<td%s><b>", right(p, i) ? "" : " class=\"wrong\"");
     page_text(out, class_name(d, best, text));
-    fprintf(out, "</b> %.0f&#8201;%%</td>", 100 * p->labels[i * p->classes + best]);
+    fprintf(out, "</b> %.0f&#8201;%%</td>", 100 * p->labels[i * p->info->classes + best]);
 }
 
 /* -------------------------------------------------------------------- sections -- */
@@ -124,15 +124,16 @@ static void tile(FILE *out, const char *format, double value, const char *unit, 
 
 static void head(FILE *out, const demo *d) {
     const mb_metrics *m = &d->metrics;
+    mb_score label = mb_metrics_score(m, "label");
     const mb_dataset_info *data = mb_dataset_describe(d->images);
     char used[32], all[32];
     fprintf(out, "<header><h1>Completed%s from %.4g&#8201;%% of the pixels</h1>\n<p>",
-            d->info.classes > 0 ? " and named" : "", 100 * d->observe);
+            d->info->classes > 0 ? " and named" : "", 100 * d->observe);
     fprintf(out, "A %sdeep Boltzmann machine, %.4g&#8201;%% of the pixels%s hidden, ",
             monotone(d) ? "monotone " : "", 100 * (1 - d->observe),
-            d->info.classes > 0 ? " and the label" : "");
-    if (m->images < data->count) {
-        fprintf(out, "on the first %s of %s test images of ", demo_thousands(used, m->images),
+            d->info->classes > 0 ? " and the label" : "");
+    if (m->samples < data->count) {
+        fprintf(out, "on the first %s of %s test images of ", demo_thousands(used, m->samples),
                 demo_thousands(all, data->count));
     } else {
         fprintf(out, "on all %s test images of ", demo_thousands(all, data->count));
@@ -148,8 +149,8 @@ static void head(FILE *out, const demo *d) {
                 d->training);
     }
     fputs("</header>\n<div class=\"tiles\">\n", out);
-    if (!isnan(m->accuracy)) {
-        tile(out, "%.2f", 100 * m->accuracy, "&#8201;%", "of the labels right");
+    if (label.hidden > 0) {
+        tile(out, "%.2f", 100 * label.accuracy, "&#8201;%", "of the labels right");
     }
     if (!isnan(m->rmse_raw)) tile(out, "%.4f", m->rmse_raw, "", "RMSE, hidden pixels");
     tile(out, "%.2f", m->squared_error, "", "squared error per bin");
@@ -157,17 +158,17 @@ static void head(FILE *out, const demo *d) {
     if (isfinite(d->worst)) {
         tile(out, "&#8804;&#8201;%.2g", d->worst, "", "from the only answer, of the pictures below");
     }
-    tile(out, "%.0f", m->images_per_second, "", "images per second");
+    tile(out, "%.0f", m->samples_per_second, "", "images per second");
     fputs("</div>\n", out);
 }
 
 static bool gallery(FILE *out, const demo *d) {
     fputs("<h2>Seen, completed, original</h2>\n<p>", out);
-    fputs(d->info.classes > 0 ? "The first two test images of each class. "
+    fputs(d->info->classes > 0 ? "The first two test images of each class. "
                               : "The first test images. ",
           out);
     fputs("Hidden pixels are blue.", out);
-    if (d->info.classes > 0) {
+    if (d->info->classes > 0) {
         fputs(" The bars are the probabilities of the label, which is hidden too; the true one is "
               "underlined.",
               out);
@@ -184,19 +185,18 @@ static bool gallery(FILE *out, const demo *d) {
 static bool shares(FILE *out, const demo *d) {
     const pictures *p = &d->shown_shares;
     fputs("<h2>The same image, more and more of it</h2>\n<p>", out);
-    if (!isnan(d->share_metrics[0].accuracy)) {
+    if (d->info->classes > 0) {
         char used[32];
         fprintf(out, "Above, the share of the pixels that is shown and how many labels are right "
                      "then, of the first %s test images.",
-                demo_thousands(used, d->share_metrics[0].images));
+                demo_thousands(used, d->share_metrics[0].samples));
     }
     fputs("</p>\n<div class=\"scroll\"><table class=\"strip\">\n<tr><th class=\"head\">shown</th>",
           out);
     for (size_t s = 0; s < DEMO_SHARES; ++s) {
         fprintf(out, "<th>%.0f&#8201;%%", 100 * d->shares[s]);
-        if (!isnan(d->share_metrics[s].accuracy)) {
-            fprintf(out, "<br>%.1f&#8201;%% right", 100 * d->share_metrics[s].accuracy);
-        }
+        double accuracy = mb_metrics_score(&d->share_metrics[s], "label").accuracy;
+        if (!isnan(accuracy)) fprintf(out, "<br>%.1f&#8201;%% right", 100 * accuracy);
         fputs("</th>", out);
     }
     fputs("</tr>\n", out);
@@ -248,7 +248,7 @@ static bool mistakes(FILE *out, const demo *d) {
     size_t count = 0;
     char used[32];
     for (size_t i = 0; i < d->mistakes.count; ++i) count += !right(&d->mistakes, i);
-    if (d->info.classes == 0) return true;
+    if (d->info->classes == 0) return true;
     fputs("<h2>Mistakes</h2>\n", out);
     demo_thousands(used, d->looked_through);
     if (count == 0) {
@@ -269,16 +269,17 @@ static void figure(FILE *out, const char *label, const char *format, double valu
 
 static void figures(FILE *out, const demo *d) {
     const mb_metrics *m = &d->metrics;
+    mb_score label = mb_metrics_score(m, "label"), pixel = mb_metrics_score(m, "pixel");
     fputs("<h2>All figures</h2>\n<div class=\"scroll\"><table class=\"figures\">\n", out);
-    figure(out, "Label accuracy", "%.2f&#8201;%%", 100 * m->accuracy, "most probable label");
-    figure(out, "Label calibration error", "%.2f&#8201;%%", 100 * m->label_ece, "15 bins");
-    figure(out, "Label negative log-likelihood", "%.3f", m->label_nll, "bits");
+    figure(out, "Label accuracy", "%.2f&#8201;%%", 100 * label.accuracy, "most probable label");
+    figure(out, "Label calibration error", "%.2f&#8201;%%", 100 * label.ece, "15 bins");
+    figure(out, "Label negative log-likelihood", "%.3f", label.nll, "bits");
     figure(out, "Squared error per bin", "%.2f", m->squared_error,
            "sum over hidden pixels of (bin &#8722; true bin)&#178; / bins, mean over images");
     figure(out, "RMSE", "%.4f", m->rmse_raw, "posterior mean to unbinned pixels, on [0, 1]");
-    figure(out, "Pixel accuracy", "%.2f&#8201;%%", 100 * m->pixel_accuracy, "hidden pixels");
-    figure(out, "Pixel negative log-likelihood", "%.3f", m->pixel_nll, "bits per hidden pixel");
-    figure(out, "Pixel calibration error", "%.2f&#8201;%%", 100 * m->pixel_ece, "15 bins");
+    figure(out, "Pixel accuracy", "%.2f&#8201;%%", 100 * pixel.accuracy, "hidden pixels");
+    figure(out, "Pixel negative log-likelihood", "%.3f", pixel.nll, "bits per hidden pixel");
+    figure(out, "Pixel calibration error", "%.2f&#8201;%%", 100 * pixel.ece, "15 bins");
     figure(out, "Iterations", "%.2f", m->iterations, "per image");
     figure(out, "Applications of &#934;", "%.2f", m->applications, "per image");
     figure(out, "Converged", "%.2f&#8201;%%", 100 * m->converged, "at the network's tolerance");
@@ -286,7 +287,7 @@ static void figures(FILE *out, const demo *d) {
         figure(out, "Certificate", "%.3g", m->certificate,
                "mean at that tolerance; the images above were solved further, to 0.01");
     }
-    figure(out, "Images per second", "%.0f", m->images_per_second, "this machine, inference alone");
+    figure(out, "Images per second", "%.0f", m->samples_per_second, "this machine, inference alone");
     fputs("</table></div>\n", out);
 }
 
@@ -296,7 +297,7 @@ static void foot(FILE *out, const demo *d) {
     fputs("<footer><p><code>", out);
     page_text(out, d->network_file);
     fprintf(out, "</code>: %s parameters, %u&#215;%u pixels in %u bins",
-            demo_thousands(text, d->info.parameters), d->info.height, d->info.width, d->info.bins);
+            demo_thousands(text, d->info->parameters), d->info->height, d->info->width, d->info->bins);
     if (desc->monotone) fprintf(out, ", monotone with m = %g", desc->m);
     fputs(".<br>", out);
     page_text(out, mb_build_info());

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * monobolt eval: a network's metrics on test images with hidden pixels, as mean and standard
- * deviation over several masks.
+ * monobolt eval: a network's metrics on test samples with hidden variables, as mean and
+ * standard deviation over several masks.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,46 +26,65 @@ static const cli_option options[] = {
 
 enum { RUNS_MAX = 1000 };
 
-/* What is printed, in this order. */
-static const struct {
-    const char *key, *label;
-    size_t offset;
-    double factor;
+/* What is printed of a run, in this order. */
+typedef struct figure {
+    char key[32], label[40];
+    double value, factor;
     const char *unit;
-} lines[] = {
-    {"accuracy", "label accuracy", offsetof(mb_metrics, accuracy), 100, "%"},
-    {"label_nll", "label NLL", offsetof(mb_metrics, label_nll), 1, "bits"},
-    {"label_ece", "label calibration error", offsetof(mb_metrics, label_ece), 100, "%"},
-    {"squared_error", "squared error per bin", offsetof(mb_metrics, squared_error), 1, "per image"},
-    {"squared_error_mean", "  of the rounded mean", offsetof(mb_metrics, squared_error_mean), 1,
-     "per image"},
-    {"rmse_raw", "RMSE", offsetof(mb_metrics, rmse_raw), 1, "posterior mean to unbinned pixels"},
-    {"rmse_mean", "  to bin centres", offsetof(mb_metrics, rmse_mean), 1, "posterior mean"},
-    {"rmse_argmax", "  to bin centres, argmax", offsetof(mb_metrics, rmse_argmax), 1, ""},
-    {"pixel_accuracy", "pixel accuracy", offsetof(mb_metrics, pixel_accuracy), 100, "%"},
-    {"pixel_nll", "pixel NLL", offsetof(mb_metrics, pixel_nll), 1, "bits per hidden pixel"},
-    {"pixel_ece", "pixel calibration error", offsetof(mb_metrics, pixel_ece), 100, "%"},
-    {"residual", "update residual", offsetof(mb_metrics, residual), 1, "undamped"},
-    {"certificate", "certificate", offsetof(mb_metrics, certificate), 1, "mean"},
-    {"iterations", "iterations", offsetof(mb_metrics, iterations), 1, "per image"},
-    {"applications", "applications of Phi", offsetof(mb_metrics, applications), 1, "per image"},
-    {"converged", "converged", offsetof(mb_metrics, converged), 100, "%"},
-    {"images_per_second", "images per second", offsetof(mb_metrics, images_per_second), 1, ""},
-};
-enum { LINES = sizeof lines / sizeof *lines };
+} figure;
+enum { FIGURES_MAX = 3 * MB_ROLES + 11 };
 
-static double field(const mb_metrics *m, size_t line) {
-    double value;
-    memcpy(&value, (const unsigned char *)m + lines[line].offset, sizeof value);
-    return value;
+typedef struct figures {
+    figure list[FIGURES_MAX];
+    size_t count;
+} figures;
+
+static void add(figures *f, const char *key, const char *label, double value, double factor,
+                const char *unit) {
+    figure *to = &f->list[f->count++];
+    *to = (figure){.value = value, .factor = factor, .unit = unit};
+    snprintf(to->key, sizeof to->key, "%s", key);
+    snprintf(to->label, sizeof to->label, "%s", label);
 }
 
-static void statistics(const mb_metrics *runs, size_t count, size_t line, double *mean,
+static void add_score(figures *f, const mb_score *s) {
+    char key[32], label[40];
+#define ADD(what, text, value, factor, unit)            \
+    snprintf(key, sizeof key, "%s_" what, s->name);     \
+    snprintf(label, sizeof label, "%s " text, s->name); \
+    add(f, key, label, value, factor, unit)
+    ADD("accuracy", "accuracy", s->accuracy, 100, "%");
+    ADD("nll", "NLL", s->nll, 1, "bits");
+    ADD("ece", "calibration error", s->ece, 100, "%");
+#undef ADD
+}
+
+static figures figures_of(const mb_metrics *m) {
+    figures f = {.count = 0};
+    for (size_t i = m->score_count; i-- > 0;) add_score(&f, &m->scores[i]); /* pixels last */
+    if (!isnan(m->squared_error)) {
+        add(&f, "squared_error", "squared error per bin", m->squared_error, 1, "per image");
+        add(&f, "squared_error_mean", "  of the rounded mean", m->squared_error_mean, 1,
+            "per image");
+        add(&f, "rmse_raw", "RMSE", m->rmse_raw, 1, "posterior mean to unbinned pixels");
+        add(&f, "rmse_mean", "  to bin centres", m->rmse_mean, 1, "posterior mean");
+        add(&f, "rmse_argmax", "  to bin centres, argmax", m->rmse_argmax, 1, "");
+    }
+    add(&f, "residual", "update residual", m->residual, 1, "undamped");
+    add(&f, "certificate", "certificate", m->certificate, 1, "mean");
+    add(&f, "iterations", "iterations", m->iterations, 1, "per sample");
+    add(&f, "applications", "applications of Phi", m->applications, 1, "per sample");
+    add(&f, "converged", "converged", m->converged, 100, "%");
+    add(&f, "samples_per_second", "samples per second", m->samples_per_second, 1, "");
+    return f;
+}
+
+static void statistics(const figures *runs, size_t count, size_t line, double *mean,
                        double *deviation) {
     double sum = 0, square = 0;
-    for (size_t i = 0; i < count; ++i) sum += field(&runs[i], line);
+    for (size_t i = 0; i < count; ++i) sum += runs[i].list[line].value;
     *mean = sum / (double)count;
-    for (size_t i = 0; i < count; ++i) square += pow(field(&runs[i], line) - *mean, 2);
+    for (size_t i = 0; i < count; ++i) square += pow(runs[i].list[line].value - *mean, 2);
     *deviation = count > 1 ? sqrt(square / (double)(count - 1)) : 0;
 }
 
@@ -81,57 +100,85 @@ typedef struct evaluation {
 
 static bool show_progress(void *context, size_t done, size_t total) {
     const evaluation *e = context;
-    cli_progress("observe %g, mask %lld of %lld: %zu of %zu images", e->mask.observe,
+    cli_progress("observe %g, mask %lld of %lld: %zu of %zu samples", e->mask.observe,
                  (long long)e->run + 1, (long long)e->runs, done, total);
     return true;
 }
 
-static int evaluate(evaluation *e) {
-    static mb_metrics runs[RUNS_MAX];
+/* One pass per mask; *runs is to be freed. */
+static int take_runs(evaluation *e, figures **out, size_t *samples) {
+    figures *runs = calloc((size_t)e->runs, sizeof *runs);
+    *out = runs;
+    if (runs == NULL) return cli_fail("out of memory");
     for (e->run = 0; e->run < e->runs; ++e->run) {
-        if (mb_evaluate(&runs[e->run], e->network, e->images, &e->mask, &e->settings,
-                        (uint64_t)(e->seed + e->run), (size_t)e->limit, show_progress,
-                        e) != MB_OK) {
+        mb_metrics metrics;
+        mb_evaluation how = {.mask = &e->mask,
+                             .settings = &e->settings,
+                             .seed = (uint64_t)(e->seed + e->run),
+                             .limit = (size_t)e->limit,
+                             .progress = show_progress,
+                             .context = e};
+        mb_status status = mb_evaluate(&metrics, e->network, e->images, &how);
+        if (status != MB_OK) {
             cli_progress_end();
             return cli_fail("%s", mb_error());
         }
+        runs[e->run] = figures_of(&metrics);
+        *samples = metrics.samples;
     }
     cli_progress_end();
-    json_t *object = json_object();
-    if (!e->json) {
-        printf("%s: %zu images, ", mb_dataset_describe(e->images)->name, runs[0].images);
-        if (e->mask.kind == MB_MASK_RANDOM)
-            printf("%g %% of the pixels shown", 100 * e->mask.observe);
-        else if (e->mask.kind == MB_MASK_PATCH)
-            printf("a square of %lld hidden", (long long)e->mask.patch);
-        else
-            printf("the %s half hidden", e->mask.kind == MB_MASK_TOP ? "upper" : "lower");
-        printf(", %lld mask%s\n", (long long)e->runs, e->runs == 1 ? "" : "s");
+    return CLI_OK;
+}
+
+static void print_title(const evaluation *e, size_t samples) {
+    bool image = mb_network_describe(e->network)->bins > 0;
+    printf("%s: %zu %s, ", mb_dataset_describe(e->images)->name, samples,
+           image ? "images" : "samples");
+    if (e->mask.kind == MB_MASK_RANDOM)
+        printf("%g %% of the %s shown", 100 * e->mask.observe, image ? "pixels" : "columns");
+    else if (e->mask.kind == MB_MASK_PATCH)
+        printf("a square of %lld hidden", (long long)e->mask.patch);
+    else
+        printf("the %s half hidden", e->mask.kind == MB_MASK_TOP ? "upper" : "lower");
+    printf(", %lld mask%s\n", (long long)e->runs, e->runs == 1 ? "" : "s");
+}
+
+static void print_figure(const evaluation *e, const figure *f, double mean, double deviation) {
+    if (isinf(mean)) { /* a certificate that some sample does not have */
+        printf("  %-26s %10s\n", f->label, "none");
+    } else if (!isnan(mean)) {
+        printf("  %-26s %10.4g", f->label, f->factor * mean);
+        if (e->runs > 1) printf("  +- %-9.2g", f->factor * deviation);
+        printf(" %s\n", f->unit);
     }
-    for (size_t i = 0; i < LINES; ++i) {
+}
+
+static int evaluate(evaluation *e) {
+    figures *runs;
+    size_t samples = 0;
+    int code = take_runs(e, &runs, &samples);
+    json_t *object = json_object();
+    if (code == CLI_OK && !e->json) print_title(e, samples);
+    for (size_t i = 0; code == CLI_OK && i < runs[0].count; ++i) {
         double mean, deviation;
         statistics(runs, (size_t)e->runs, i, &mean, &deviation);
         if (e->json) {
-            json_object_set_new(object, lines[i].key,
+            json_object_set_new(object, runs[0].list[i].key,
                                 json_pack("{s:o,s:o}", "mean", cli_json_number(mean), "deviation",
                                           cli_json_number(deviation)));
-        } else if (isinf(mean)) { /* a certificate that some image does not have */
-            printf("  %-26s %10s\n", lines[i].label, "none");
-        } else if (!isnan(mean)) {
-            printf("  %-26s %10.4g", lines[i].label, lines[i].factor * mean);
-            if (e->runs > 1) printf("  +- %-9.2g", lines[i].factor * deviation);
-            printf(" %s\n", lines[i].unit);
+        } else {
+            print_figure(e, &runs[0].list[i], mean, deviation);
         }
     }
-    if (e->json) {
+    if (code == CLI_OK && e->json) {
         json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
-        json_object_set_new(object, "images", json_integer((json_int_t)runs[0].images));
+        json_object_set_new(object, "samples", json_integer((json_int_t)samples));
         json_object_set_new(object, "runs", json_integer(e->runs));
-        json_array_append_new(e->json, object);
-    } else {
-        json_decref(object);
+        json_array_append(e->json, object);
     }
-    return CLI_OK;
+    json_decref(object);
+    free(runs);
+    return code;
 }
 
 static int set_mask(evaluation *e) {

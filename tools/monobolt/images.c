@@ -25,7 +25,7 @@ static bool is_below(const char *name, char *path, size_t room) {
 }
 
 bool images_there(const mb_network *network) {
-    const char *name = mb_network_describe(network).dataset;
+    const char *name = mb_network_describe(network)->dataset;
     char path[1024];
     struct stat exists;
     return name && (strcmp(name, "digits") == 0 || is_below(name, path, sizeof path) ||
@@ -34,14 +34,14 @@ bool images_there(const mb_network *network) {
 
 int images_load(mb_dataset **dataset, const mb_network *network, const char *given,
                 mb_split split) {
-    mb_network_info info = mb_network_describe(network);
-    const char *name = given ? given : info.dataset;
+    const mb_network_info *info = mb_network_describe(network);
+    const char *name = given ? given : info->dataset;
     char path[1024];
     struct stat exists;
     *dataset = NULL;
     if (name == NULL) return cli_usage("the spec names no dataset: --data is needed");
     if (strcmp(name, "digits") == 0) {
-        return digits(dataset, &info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+        return digits(dataset, info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
     bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
@@ -61,13 +61,9 @@ bool images_split(const char *text, mb_split *split) {
 }
 
 int images_limit(mb_dataset **dataset, size_t limit) {
-    const mb_dataset_info *all = mb_dataset_describe(*dataset);
     mb_dataset *part;
-    if (limit == 0 || limit >= all->count) return CLI_OK;
-    if (mb_dataset_create(&part, all->name, limit, all->height, all->width, all->channels,
-                          all->images, all->labels, all->classes) != MB_OK) {
-        return cli_fail("%s", mb_error());
-    }
+    if (limit == 0 || limit >= mb_dataset_describe(*dataset)->count) return CLI_OK;
+    if (mb_dataset_head(&part, *dataset, limit) != MB_OK) return cli_fail("%s", mb_error());
     mb_dataset_destroy(*dataset);
     *dataset = part;
     return CLI_OK;

@@ -9,6 +9,7 @@
 
 #include "cli.h"
 #include "images.h"
+#include "pictures.h"
 #include "sheet.h"
 
 static const cli_option options[] = {
@@ -25,80 +26,72 @@ static const cli_option options[] = {
     {"json", NULL, NULL, "print JSON instead of a table"},
     {0}};
 
-enum { CHUNK = 256, SHEET_MAX = 400, PICTURE_SIDE = 84, PRINTED = 20 };
+enum { SHEET_MAX = 400, PICTURE_SIDE = 84, PRINTED = 20 };
 
 typedef struct inference {
     const cli_args *args;
     mb_network *network;
-    mb_network_info info;
+    const mb_network_info *info;
     mb_solver_settings settings;
     mb_split split;
     int64_t seed, limit, columns, label; /* label: what the model is told, or MB_HIDDEN */
-    /* all images, gathered */
-    size_t count, pixels;
-    uint8_t *images, *shown, *completed;
-    int32_t *truth;
-    struct source {
-        const char *path;
-        size_t index;
-    } * sources;
-    /* all answers */
-    float *pixel_rows; /* [count][height][width][channels x bins] */
-    float *label_rows; /* [count][classes]                         */
-    mb_result *results;
+    mb_dataset **sources;                /* [operands - 1]: of each, as many as were read */
+    size_t *taken;                       /* [operands - 1]: images of each              */
+    pictures pictures;
 } inference;
 
-static bool grow(void *block, size_t size) {
-    void *old, *more;
-    memcpy(&old, block, sizeof old);
-    more = realloc(old, size);
-    if (more == NULL) return false;
-    memcpy(block, &more, sizeof more);
-    return true;
+/* Loads the images of every operand, up to the limit. */
+static int load(inference *f) {
+    size_t operands = f->args->operand_count - 1, count = 0;
+    int code = CLI_OK;
+    f->sources = calloc(operands, sizeof *f->sources);
+    f->taken = calloc(operands, sizeof *f->taken);
+    if (!f->sources || !f->taken) return cli_fail("out of memory");
+    for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
+        const char *path = f->args->operands[i + 1];
+        if (f->limit > 0 && count >= (size_t)f->limit) break;
+        code = images_load(&f->sources[i], f->network, path, f->split);
+        if (code != CLI_OK) return code;
+        const mb_dataset_info *d = mb_dataset_describe(f->sources[i]);
+        if (d->height != f->info->height || d->width != f->info->width ||
+            d->channels != f->info->channels) {
+            return cli_fail("%s: images of %ux%ux%u, but those of the network are %ux%ux%u", path,
+                            d->height, d->width, d->channels, f->info->height, f->info->width,
+                            f->info->channels);
+        }
+        size_t left = (size_t)f->limit - count;
+        f->taken[i] = f->limit > 0 && left < d->count ? left : d->count;
+        count += f->taken[i];
+    }
+    code = pictures_create(&f->pictures, f->network, count, true);
+    for (size_t i = 0; i < operands; ++i) {
+        for (size_t k = 0; code == CLI_OK && k < f->taken[i]; ++k) {
+            code = pictures_add(&f->pictures, f->sources[i], k);
+        }
+    }
+    return code;
 }
 
-/* Adds the images of one operand. */
-static int gather(inference *f, const char *path) {
-    mb_dataset *dataset;
-    int code = images_load(&dataset, f->network, path, f->split);
-    if (code != CLI_OK) return code;
-    const mb_dataset_info *d = mb_dataset_describe(dataset);
-    size_t take = d->count, bytes = f->pixels * f->info.channels;
-    if (d->height != f->info.height || d->width != f->info.width ||
-        d->channels != f->info.channels) {
-        code = cli_fail("%s: images of %ux%ux%u, but those of the network are %ux%ux%u", path,
-                        d->height, d->width, d->channels, f->info.height, f->info.width,
-                        f->info.channels);
-        goto done;
-    }
-    if (f->limit > 0 && f->count + take > (size_t)f->limit) take = (size_t)f->limit - f->count;
-    if (!grow(&f->images, (f->count + take) * bytes) ||
-        !grow(&f->truth, (f->count + take) * sizeof *f->truth) ||
-        !grow(&f->sources, (f->count + take) * sizeof *f->sources)) {
-        code = cli_fail("out of memory for %zu images", f->count + take);
-        goto done;
-    }
-    memcpy(f->images + f->count * bytes, d->images, take * bytes);
-    memcpy(f->truth + f->count, d->labels, take * sizeof *f->truth);
-    for (size_t i = 0; i < take; ++i) f->sources[f->count + i] = (struct source){path, i};
-    f->count += take;
-done:
-    mb_dataset_destroy(dataset);
-    return code;
+/* The operand that picture i is from. */
+static const char *source_of(const inference *f, size_t i) {
+    size_t operand = 0;
+    while (i >= f->taken[operand]) i -= f->taken[operand++];
+    return f->args->operands[operand + 1];
 }
 
 static int mask_file(inference *f, const char *path) {
     mb_dataset *mask;
+    pictures *p = &f->pictures;
     if (mb_dataset_load(&mask, path, MB_ALL) != MB_OK) return cli_fail("--mask: %s", mb_error());
     const mb_dataset_info *m = mb_dataset_describe(mask);
     int code = CLI_OK;
-    if (m->height != f->info.height || m->width != f->info.width) {
+    if (m->height != f->info->height || m->width != f->info->width) {
         code = cli_fail("--mask: %s is %ux%u, the images are %ux%u", path, m->height, m->width,
-                        f->info.height, f->info.width);
+                        f->info->height, f->info->width);
     }
-    for (size_t i = 0; code == CLI_OK && i < f->count * f->pixels; ++i) {
-        const uint8_t *pixel = m->images + i % f->pixels * m->channels;
-        for (uint32_t c = 0; c < m->channels; ++c) f->shown[i] |= pixel[c] > 0;
+    for (size_t i = 0; code == CLI_OK && i < p->count * p->pixels; ++i) {
+        const uint8_t *pixel = m->images + i % p->pixels * m->channels;
+        for (uint32_t c = 0; c < m->channels; ++c) p->shown[i] |= pixel[c] > 0;
     }
     mb_dataset_destroy(mask);
     return code;
@@ -106,9 +99,10 @@ static int mask_file(inference *f, const char *path) {
 
 static int make_masks(inference *f) {
     const char *kind = cli_text(f->args, "mask");
+    pictures *p = &f->pictures;
     size_t count, length = strlen(kind);
     const mb_setting *table = mb_mask_settings_table(&count);
-    mb_mask_settings mask;
+    mb_mask_settings mask = {0};
     mb_settings_default(table, count, &mask);
     if (mb_settings_set(table, count, &mask, "observe", cli_text(f->args, "observe")) != MB_OK ||
         mb_settings_set(table, count, &mask, "patch", cli_text(f->args, "patch")) != MB_OK) {
@@ -116,111 +110,17 @@ static int make_masks(inference *f) {
     }
     if (length > 4 && strcmp(kind + length - 4, ".png") == 0) return mask_file(f, kind);
     if (strcmp(kind, "none") == 0) {
-        memset(f->shown, 1, f->count * f->pixels);
+        memset(p->shown, 1, p->count * p->pixels);
         return CLI_OK;
     }
     if (mb_settings_set(table, count, &mask, "kind", kind) != MB_OK) {
         return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, a PNG file",
                          kind);
     }
-    if (mb_network_masks(f->network, &mask, (uint64_t)f->seed, 0, f->count, f->shown) != MB_OK) {
-        return cli_fail("%s", mb_error());
-    }
-    return CLI_OK;
-}
-
-static int allocate(inference *f) {
-    size_t entries = f->pixels * f->info.channels;
-    f->shown = calloc(f->count * f->pixels, 1);
-    f->completed = calloc(f->count, entries);
-    f->pixel_rows = calloc(f->count * entries, f->info.bins * sizeof *f->pixel_rows);
-    f->label_rows = calloc(f->count, (f->info.classes + 1) * sizeof *f->label_rows);
-    f->results = calloc(f->count, sizeof *f->results);
-    bool good = f->shown && f->completed && f->pixel_rows && f->label_rows && f->results;
-    return good ? CLI_OK : cli_fail("out of memory for %zu images", f->count);
-}
-
-/* ------------------------------------------------------------------------ solving -- */
-
-typedef struct workspace { /* for CHUNK images */
-    int32_t *observed, *labels;
-    float *q, *logits, *probabilities;
-} workspace;
-
-static mb_status solve_chunk(inference *f, mb_solver *solver, const workspace *w, size_t first,
-                             size_t count) {
-    const mb_model *model = mb_network_model(f->network);
-    size_t n = mb_model_size(model), entries = f->pixels * f->info.channels;
-    mb_tier_info image, label = {0};
-    mb_status status = mb_model_tier(model, f->info.image_tier, &image);
-    if (status == MB_OK && f->info.classes)
-        status = mb_model_tier(model, f->info.label_tier, &label);
-    for (size_t i = 0; i < count; ++i) w->labels[i] = (int32_t)f->label;
-    if (status == MB_OK) {
-        status = mb_network_observe(f->network, count, f->images + first * entries,
-                                    f->shown + first * f->pixels, w->labels, w->observed);
-    }
-    if (status == MB_OK) {
-        status = mb_solver_solve(solver, count, w->observed, NULL, w->q, w->logits,
-                                 f->results + first, NULL);
-    }
-    if (status == MB_OK) {
-        status = mb_network_probabilities(f->network, count, w->logits, w->probabilities);
-    }
-    for (size_t i = 0; status == MB_OK && i < count; ++i) {
-        size_t at = first + i;
-        const float *p = w->probabilities + i * n;
-        memcpy(f->pixel_rows + at * image.size, p + image.offset, image.size * sizeof *p);
-        memcpy(f->label_rows + at * f->info.classes, p + label.offset, f->info.classes * sizeof *p);
-        sheet_complete(f->completed + at * entries, f->images + at * entries,
-                       f->shown + at * f->pixels, p + image.offset,
-                       mb_network_bin_values(f->network), f->pixels, f->info.channels,
-                       f->info.bins);
-    }
-    return status;
-}
-
-static int solve(inference *f) {
-    const mb_model *model = mb_network_model(f->network);
-    size_t n = mb_model_size(model), most = f->count < CHUNK ? f->count : CHUNK;
-    mb_solver *solver = NULL;
-    workspace w = {.observed = calloc(most * mb_model_variables(model), sizeof *w.observed),
-                   .labels = calloc(most, sizeof *w.labels),
-                   .q = calloc(most * n, sizeof *w.q),
-                   .logits = calloc(most * n, sizeof *w.logits),
-                   .probabilities = calloc(most * n, sizeof *w.probabilities)};
-    int code = CLI_OK;
-    if (!w.observed || !w.labels || !w.q || !w.logits || !w.probabilities) {
-        code = cli_fail("out of memory");
-    } else if (mb_solver_create(&solver, model, &f->settings) != MB_OK) {
-        code = cli_fail("%s", mb_error());
-    }
-    for (size_t first = 0; code == CLI_OK && first < f->count; first += most) {
-        size_t count = f->count - first < most ? f->count - first : most;
-        if (solve_chunk(f, solver, &w, first, count) != MB_OK)
-            code = cli_fail("%s", mb_error());
-        else
-            cli_progress("%zu of %zu images", first + count, f->count);
-    }
-    cli_progress_end();
-    mb_solver_destroy(solver);
-    free(w.observed), free(w.labels), free(w.q), free(w.logits), free(w.probabilities);
-    return code;
+    return pictures_mask(p, f->network, &mask, (uint64_t)f->seed);
 }
 
 /* ------------------------------------------------------------------------- output -- */
-
-static const float *label_row(const inference *f, size_t i) {
-    return f->info.classes > 0 ? f->label_rows + i * f->info.classes : NULL;
-}
-
-static uint32_t best_label(const float *p, uint32_t classes) {
-    uint32_t best = 0;
-    for (uint32_t c = 1; c < classes; ++c) {
-        if (p[c] > p[best]) best = c;
-    }
-    return best;
-}
 
 /* A path as a field of a CSV file. */
 static void csv_text(FILE *out, const char *text) {
@@ -238,21 +138,21 @@ static int write_table(const inference *f, const char *folder) {
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
     fprintf(out, "image,source,index,outcome,iterations,residual,certificate,free_energy");
-    if (f->info.classes > 0) fprintf(out, ",truth,label");
-    for (uint32_t c = 0; c < f->info.classes; ++c) fprintf(out, ",p%u", c);
+    if (f->info->classes > 0) fprintf(out, ",truth,label");
+    for (uint32_t c = 0; c < f->info->classes; ++c) fprintf(out, ",p%u", c);
     fprintf(out, "\n");
-    for (size_t i = 0; i < f->count; ++i) {
-        const mb_result *r = &f->results[i];
-        const float *p = label_row(f, i);
+    for (size_t i = 0; i < f->pictures.count; ++i) {
+        const mb_result *r = &f->pictures.results[i];
+        const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
-        csv_text(out, f->sources[i].path);
-        fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->sources[i].index, mb_outcome_name(r->outcome),
+        csv_text(out, source_of(f, i));
+        fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->pictures.index[i], mb_outcome_name(r->outcome),
                 r->iterations, r->residual, r->certificate, r->free_energy);
-        if (p && f->truth[i] == MB_HIDDEN)
-            fprintf(out, ",,%u", best_label(p, f->info.classes));
+        if (p && f->pictures.truth[i] == MB_HIDDEN)
+            fprintf(out, ",,%u", pictures_best(&f->pictures, i));
         else if (p)
-            fprintf(out, ",%d,%u", (int)f->truth[i], best_label(p, f->info.classes));
-        for (uint32_t c = 0; p && c < f->info.classes; ++c) fprintf(out, ",%.5f", p[c]);
+            fprintf(out, ",%d,%u", (int)f->pictures.truth[i], pictures_best(&f->pictures, i));
+        for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, ",%.5f", p[c]);
         fprintf(out, "\n");
     }
     bool good = fclose(out) == 0;
@@ -264,38 +164,38 @@ static int write_table(const inference *f, const char *folder) {
 
 static int write_arrays(const inference *f, const char *folder) {
     char path[4096];
-    size_t shape[] = {f->count, f->info.height, f->info.width,
-                      (size_t)f->info.channels * f->info.bins};
+    size_t shape[] = {f->pictures.count, f->info->height, f->info->width,
+                      (size_t)f->info->channels * f->info->bins};
     snprintf(path, sizeof path, "%s/pixels.npy", folder);
-    mb_status status = mb_npy_write(path, MB_FLOAT32, shape, 4, f->pixel_rows);
-    if (status == MB_OK && f->info.classes > 0) {
+    mb_status status = mb_npy_write(path, MB_FLOAT32, shape, 4, f->pictures.bins);
+    if (status == MB_OK && f->info->classes > 0) {
         snprintf(path, sizeof path, "%s/labels.npy", folder);
         status =
-            mb_npy_write(path, MB_FLOAT32, (size_t[]){f->count, f->info.classes}, 2, f->label_rows);
+            mb_npy_write(path, MB_FLOAT32, (size_t[]){f->pictures.count, f->info->classes}, 2, f->pictures.labels);
     }
     return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }
 
 static int write_pictures(const inference *f, const char *folder) {
     char path[4096];
-    size_t bytes = f->pixels * f->info.channels;
-    if (f->info.channels != 1 && f->info.channels != 3) return CLI_OK; /* nothing to look at */
-    for (size_t i = 0; i < f->count; ++i) {
+    size_t bytes = f->pictures.pixels * f->info->channels;
+    if (f->info->channels != 1 && f->info->channels != 3) return CLI_OK; /* nothing to look at */
+    for (size_t i = 0; i < f->pictures.count; ++i) {
         snprintf(path, sizeof path, "%s/%05zu.png", folder, i);
-        if (mb_png_write(path, f->completed + i * bytes, f->info.height, f->info.width,
-                         f->info.channels) != MB_OK) {
+        if (mb_png_write(path, f->pictures.completed + i * bytes, f->info->height, f->info->width,
+                         f->info->channels) != MB_OK) {
             return cli_fail("%s", mb_error());
         }
-        cli_progress("writing %zu of %zu pictures", i + 1, f->count);
+        cli_progress("writing %zu of %zu pictures", i + 1, f->pictures.count);
     }
     cli_progress_end();
-    sheet s = {f->count < SHEET_MAX ? f->count : SHEET_MAX,
-               f->info.height,
-               f->info.width,
-               f->info.channels,
-               f->images,
-               f->completed,
-               f->shown};
+    sheet s = {f->pictures.count < SHEET_MAX ? f->pictures.count : SHEET_MAX,
+               f->info->height,
+               f->info->width,
+               f->info->channels,
+               f->pictures.original,
+               f->pictures.completed,
+               f->pictures.shown};
     snprintf(path, sizeof path, "%s/sheet.png", folder);
     uint32_t zoom = s.height < PICTURE_SIDE ? PICTURE_SIDE / s.height : 1;
     mb_status status = sheet_write(&s, path, (uint32_t)f->columns, zoom);
@@ -304,32 +204,32 @@ static int write_pictures(const inference *f, const char *folder) {
 }
 
 static json_t *json_answer(const inference *f, size_t i) {
-    const mb_result *r = &f->results[i];
-    const float *p = label_row(f, i);
+    const mb_result *r = &f->pictures.results[i];
+    const float *p = pictures_labels(&f->pictures, i);
     json_t *entry =
         json_pack("{s:I,s:s,s:I,s:s,s:i,s:o,s:o}", "image", (json_int_t)i, "source",
-                  f->sources[i].path, "index", (json_int_t)f->sources[i].index, "outcome",
+                  source_of(f, i), "index", (json_int_t)f->pictures.index[i], "outcome",
                   mb_outcome_name(r->outcome), "iterations", (int)r->iterations, "residual",
                   cli_json_number(r->residual), "certificate", cli_json_number(r->certificate));
     if (p == NULL) return entry;
     json_t *row = json_array();
-    for (uint32_t c = 0; c < f->info.classes; ++c)
+    for (uint32_t c = 0; c < f->info->classes; ++c)
         json_array_append_new(row, cli_json_number(p[c]));
     json_object_set_new(entry, "truth",
-                        f->truth[i] == MB_HIDDEN ? json_null() : json_integer(f->truth[i]));
-    json_object_set_new(entry, "label", json_integer(best_label(p, f->info.classes)));
+                        f->pictures.truth[i] == MB_HIDDEN ? json_null() : json_integer(f->pictures.truth[i]));
+    json_object_set_new(entry, "label", json_integer(pictures_best(&f->pictures, i)));
     json_object_set_new(entry, "probabilities", row);
     return entry;
 }
 
 static void print_answer(const inference *f, size_t i) {
-    const mb_result *r = &f->results[i];
-    const float *p = label_row(f, i);
+    const mb_result *r = &f->pictures.results[i];
+    const float *p = pictures_labels(&f->pictures, i);
     printf("%5zu  ", i);
     if (p) {
-        uint32_t best = best_label(p, f->info.classes);
+        uint32_t best = pictures_best(&f->pictures, i);
         printf("label %u (%5.1f %%)  ", best, 100 * p[best]);
-        if (f->truth[i] != MB_HIDDEN) printf("truth %d  ", (int)f->truth[i]);
+        if (f->pictures.truth[i] != MB_HIDDEN) printf("truth %d  ", (int)f->pictures.truth[i]);
     }
     printf("%s in %u iterations, certificate %.2g\n", mb_outcome_name(r->outcome), r->iterations,
            r->certificate);
@@ -339,21 +239,21 @@ static int print_results(const inference *f, const char *folder) {
     size_t right = 0, known = 0;
     if (cli_has(f->args, "json")) {
         json_t *list = json_array();
-        for (size_t i = 0; i < f->count; ++i) json_array_append_new(list, json_answer(f, i));
+        for (size_t i = 0; i < f->pictures.count; ++i) json_array_append_new(list, json_answer(f, i));
         return cli_json(list);
     }
-    for (size_t i = 0; i < f->count; ++i) {
-        const float *p = label_row(f, i);
+    for (size_t i = 0; i < f->pictures.count; ++i) {
+        const float *p = pictures_labels(&f->pictures, i);
         if (i < PRINTED) print_answer(f, i);
-        if (p == NULL || f->truth[i] == MB_HIDDEN) continue;
+        if (p == NULL || f->pictures.truth[i] == MB_HIDDEN) continue;
         ++known;
-        right += f->truth[i] == (int32_t)best_label(p, f->info.classes);
+        right += f->pictures.truth[i] == (int32_t)pictures_best(&f->pictures, i);
     }
-    if (f->count > PRINTED) printf("  ... %zu more in results.csv\n", f->count - PRINTED);
+    if (f->pictures.count > PRINTED) printf("  ... %zu more in results.csv\n", f->pictures.count - PRINTED);
     if (known > 0 && f->label == MB_HIDDEN) printf("%zu of %zu labels right\n", right, known);
-    bool pictures = f->info.channels == 1 || f->info.channels == 3;
+    bool drawn = f->info->channels == 1 || f->info->channels == 3;
     printf("in %s: %sresults.csv, pixels.npy%s\n", folder,
-           pictures ? "sheet.png, 00000.png ..., " : "", f->info.classes ? ", labels.npy" : "");
+           drawn ? "sheet.png, 00000.png ..., " : "", f->info->classes ? ", labels.npy" : "");
     return CLI_OK;
 }
 
@@ -380,28 +280,29 @@ static int read_options(inference *f) {
     if (mb_network_load(&f->network, f->args->operands[0]) != MB_OK)
         return cli_fail("%s", mb_error());
     f->info = mb_network_describe(f->network);
-    f->pixels = (size_t)f->info.height * f->info.width;
     f->settings = *mb_network_solver_settings(f->network);
     if (!cli_settings(f->args, &f->settings)) return CLI_USAGE;
     if (!cli_has(f->args, "label")) return CLI_OK;
-    if (f->info.classes == 0) return cli_usage("--label: the network has no label");
-    return cli_integer(f->args, "label", 0, (int64_t)f->info.classes - 1, &f->label) ? CLI_OK
+    if (f->info->classes == 0) return cli_usage("--label: the network has no label");
+    return cli_integer(f->args, "label", 0, (int64_t)f->info->classes - 1, &f->label) ? CLI_OK
                                                                                      : CLI_USAGE;
 }
 
 static int run(const cli_args *args) {
     inference f = {.args = args};
     int code = read_options(&f);
-    for (size_t i = 1; code == CLI_OK && i < args->operand_count; ++i) {
-        if (f.limit == 0 || f.count < (size_t)f.limit) code = gather(&f, args->operands[i]);
-    }
-    if (code == CLI_OK) code = allocate(&f);
+    if (code == CLI_OK) code = load(&f);
     if (code == CLI_OK) code = make_masks(&f);
-    if (code == CLI_OK) code = solve(&f);
+    if (code == CLI_OK) {
+        code = pictures_solve(&f.pictures, f.network, &f.settings, (int32_t)f.label);
+    }
     if (code == CLI_OK) code = write_all(&f);
+    pictures_destroy(&f.pictures);
+    for (size_t i = 0; f.sources && i + 1 < args->operand_count; ++i) {
+        mb_dataset_destroy(f.sources[i]);
+    }
+    free(f.sources), free(f.taken);
     mb_network_destroy(f.network);
-    free(f.images), free(f.shown), free(f.completed), free(f.truth), free(f.sources);
-    free(f.pixel_rows), free(f.label_rows), free(f.results);
     return code;
 }
 

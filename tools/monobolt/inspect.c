@@ -165,9 +165,14 @@ static json_t *json_model(const mb_model *model, size_t parameters, const findin
 /* What a network's file knows beyond its model. */
 static void print_network(const mb_network_info *info, size_t parameters) {
     printf("temperatures %zu more parameters\n", info->parameters - parameters);
-    printf("images       %ux%u, %u channel%s of %u bins", info->height, info->width, info->channels,
-           info->channels == 1 ? "" : "s", info->bins);
-    if (info->classes > 0) printf("; %u classes", info->classes);
+    printf("visible      ");
+    if (info->bins > 0) {
+        printf("images of %ux%u, %u channel%s of %u bins%s", info->height, info->width,
+               info->channels, info->channels == 1 ? "" : "s", info->bins,
+               info->role_count > 1 ? "; " : "");
+    }
+    if (info->classes > 0) printf("%u classes%s", info->classes, info->columns > 0 ? "; " : "");
+    if (info->columns > 0) printf("%zu columns", info->columns);
     printf("\ntrained      %llu steps, %llu epochs", (unsigned long long)info->steps,
            (unsigned long long)info->epochs);
     if (info->dataset) printf(", on %s", info->dataset);
@@ -176,11 +181,11 @@ static void print_network(const mb_network_info *info, size_t parameters) {
 
 static json_t *json_network(json_t *model, const mb_network_info *info) {
     json_object_set_new(model, "network",
-                        json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:o}", "parameters",
+                        json_pack("{s:I,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:o}", "parameters",
                                   (json_int_t)info->parameters, "height", (int)info->height,
                                   "width", (int)info->width, "channels", (int)info->channels,
-                                  "bins", (int)info->bins, "classes", (int)info->classes, "steps",
-                                  (json_int_t)info->steps, "epochs", (json_int_t)info->epochs,
+                                  "bins", (int)info->bins, "classes", (int)info->classes, "columns",
+                                  (json_int_t)info->columns, "steps", (json_int_t)info->steps, "epochs", (json_int_t)info->epochs,
                                   "dataset",
                                   info->dataset ? json_string(info->dataset) : json_null()));
     return model;
@@ -203,18 +208,18 @@ static void add_entropy(const mb_tier_desc *tier, const mb_tier_info *info, cons
 
 /* One image after another: this is a look, not a benchmark. */
 static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *solver,
-                                 const mb_dataset_info *data, int32_t *observed, float *q,
-                                 uint8_t *shown) {
+                                 const mb_dataset *data, int32_t *observed, float *q,
+                                 int32_t *values, uint8_t *shown) {
     const mb_model *model = mb_network_model(network);
     const mb_model_desc *desc = mb_model_describe(model);
     double sum[TIERS_MAX] = {0}, count[TIERS_MAX] = {0};
-    size_t bytes = (size_t)data->height * data->width * data->channels;
+    mb_mask_settings mask = *mb_network_mask_settings(network);
     mb_status status = MB_OK;
+    mask.inject = 0;
     for (size_t n = 0; status == MB_OK && n < f->images; ++n) {
-        status = mb_network_masks(network, mb_network_mask_settings(network), 1, n, 1, shown);
-        if (status == MB_OK) {
-            status = mb_network_observe(network, 1, data->images + n * bytes, shown, NULL, observed);
-        }
+        status = mb_network_values(network, data, n, 1, values);
+        if (status == MB_OK) status = mb_network_masks(network, &mask, 1, n, 1, shown);
+        if (status == MB_OK) status = mb_network_observe(network, 1, values, shown, observed);
         if (status == MB_OK) {
             status = mb_solver_solve(solver, 1, observed, NULL, q, NULL, NULL, NULL);
         }
@@ -233,7 +238,7 @@ static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *so
 /* Looks at the tiers' marginals on a few images, if these are there. */
 static int look(const cli_args *args, findings *f, mb_network *network, mb_solver *solver) {
     const mb_model *model = mb_network_model(network);
-    mb_network_info info = mb_network_describe(network);
+    const mb_network_info *info = mb_network_describe(network);
     mb_dataset *images;
     int64_t count;
     if (!cli_integer(args, "images", 0, IMAGES_MAX, &count)) return CLI_USAGE;
@@ -244,16 +249,14 @@ static int look(const cli_args *args, findings *f, mb_network *network, mb_solve
     f->images = (size_t)count < data->count ? (size_t)count : data->count;
     int32_t *observed = calloc(mb_model_variables(model), sizeof *observed);
     float *q = calloc(mb_model_size(model), sizeof *q);
-    uint8_t *shown = calloc(info.height, info.width);
-    if (!observed || !q || !shown) {
+    int32_t *values = calloc(info->values, sizeof *values);
+    uint8_t *shown = calloc(info->values, 1);
+    if (!observed || !q || !values || !shown) {
         code = cli_fail("out of memory");
-    } else if (data->height != info.height || data->width != info.width ||
-               data->channels != info.channels) {
-        code = cli_fail("%s has images of another shape than the network", data->name);
-    } else if (measure_entropy(f, network, solver, data, observed, q, shown) != MB_OK) {
+    } else if (measure_entropy(f, network, solver, images, observed, q, values, shown) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
-    free(observed), free(q), free(shown);
+    free(observed), free(q), free(values), free(shown);
     mb_dataset_destroy(images);
     return code;
 }
@@ -274,13 +277,13 @@ static int show(const cli_args *args, mb_model *model, const mb_solver_settings 
     if (code == CLI_OK && network) code = look(args, &f, network, solver);
     if (code == CLI_OK) {
         mb_model_parameters(model, &parameters);
-        mb_network_info info = mb_network_describe(network);
+        const mb_network_info *info = mb_network_describe(network);
         if (cli_has(args, "json")) {
             json_t *json = json_model(model, parameters, &f);
-            code = cli_json(json && network ? json_network(json, &info) : json);
+            code = cli_json(json && network ? json_network(json, info) : json);
         } else {
             print_model(model, parameters, &f);
-            if (network) print_network(&info, parameters);
+            if (network) print_network(info, parameters);
         }
     }
     mb_solver_destroy(solver);

@@ -1,121 +1,150 @@
 /* SPDX-License-Identifier: MIT
  *
- * The images that monobolt demo shows, completed by the network.
+ * Images with a part hidden, completed by a network.
  */
+#include "pictures.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "demo.h"
 #include "sheet.h"
 
-enum { CHUNK = 32 }; /* images solved at once */
-
-int pictures_create(pictures *p, const mb_network *network, size_t room) {
-    mb_network_info info = mb_network_describe(network);
-    size_t pixels = (size_t)info.height * info.width;
-    *p = (pictures){.room = room,
-                    .height = info.height,
-                    .width = info.width,
-                    .channels = info.channels,
-                    .classes = info.classes};
+int pictures_create(pictures *p, const mb_network *network, size_t room, bool bins) {
+    const mb_network_info *info = mb_network_describe(network);
+    *p = (pictures){.room = room, .info = info, .pixels = (size_t)info->height * info->width};
+    if (p->pixels == 0) return cli_fail("the network is not one of images");
+    size_t bytes = p->pixels * info->channels;
     p->index = calloc(room + 1, sizeof *p->index);
-    p->original = calloc(room + 1, pixels * info.channels);
-    p->shown = calloc(room + 1, pixels);
-    p->completed = calloc(room + 1, pixels * info.channels);
+    p->original = calloc(room + 1, bytes);
+    p->shown = calloc(room + 1, p->pixels);
+    p->completed = calloc(room + 1, bytes);
     p->truth = calloc(room + 1, sizeof *p->truth);
-    p->labels = calloc(room + 1, (info.classes + 1) * sizeof *p->labels);
+    p->labels = calloc(room + 1, (info->classes + 1) * sizeof *p->labels);
     p->results = calloc(room + 1, sizeof *p->results);
+    if (bins) p->bins = calloc((room + 1) * bytes, info->bins * sizeof *p->bins);
     bool good = p->index && p->original && p->shown && p->completed && p->truth && p->labels &&
-                p->results;
+                p->results && (p->bins || !bins);
     return good ? CLI_OK : cli_fail("out of memory for %zu pictures", room);
 }
 
 void pictures_destroy(pictures *p) {
     free(p->index), free(p->original), free(p->shown), free(p->completed);
-    free(p->truth), free(p->labels), free(p->results);
+    free(p->truth), free(p->labels), free(p->bins), free(p->results);
     *p = (pictures){0};
 }
 
-int pictures_add(pictures *p, const mb_network *network, const mb_dataset *images, size_t index,
-                 const mb_mask_settings *mask, uint64_t seed) {
+int pictures_add(pictures *p, const mb_dataset *images, size_t index) {
     const mb_dataset_info *data = mb_dataset_describe(images);
-    size_t pixels = (size_t)p->height * p->width, bytes = pixels * p->channels, i = p->count;
+    size_t bytes = p->pixels * p->info->channels, i = p->count;
     if (i >= p->room) return cli_fail("more than %zu pictures", p->room);
     memcpy(p->original + i * bytes, data->images + index * bytes, bytes);
-    p->truth[i] = p->classes > 0 ? data->labels[index] : MB_HIDDEN;
+    p->truth[i] = p->info->classes > 0 ? data->labels[index] : MB_HIDDEN;
     p->index[i] = index;
-    if (mb_network_masks(network, mask, seed, index, 1, p->shown + i * pixels) != MB_OK) {
-        return cli_fail("%s", mb_error());
-    }
     ++p->count;
     return CLI_OK;
 }
 
-typedef struct workspace { /* for CHUNK images */
-    int32_t *observed;
-    float *q, *logits, *probabilities;
-} workspace;
-
-static mb_status solve_chunk(pictures *p, mb_network *network, mb_solver *solver,
-                             const workspace *w, size_t first, size_t count) {
-    const mb_model *model = mb_network_model(network);
-    mb_network_info info = mb_network_describe(network);
-    size_t n = mb_model_size(model), pixels = (size_t)p->height * p->width;
-    size_t bytes = pixels * p->channels;
-    mb_tier_info image, label = {0};
-    mb_status status = mb_model_tier(model, info.image_tier, &image);
-    if (status == MB_OK && p->classes) status = mb_model_tier(model, info.label_tier, &label);
-    if (status == MB_OK) {
-        status = mb_network_observe(network, count, p->original + first * bytes,
-                                    p->shown + first * pixels, NULL, w->observed);
+/* The mask of sample `index` in run `seed`, for picture i. */
+static int mask_one(pictures *p, const mb_network *network, size_t i, size_t index,
+                    const mb_mask_settings *mask, uint64_t seed) {
+    uint8_t *values = calloc(p->info->values, 1);
+    if (values == NULL) return cli_fail("out of memory for a mask");
+    mb_status status = mb_network_masks(network, mask, seed, index, 1, values);
+    for (size_t at = 0; status == MB_OK && at < p->pixels; ++at) {
+        p->shown[i * p->pixels + at] = values[at * p->info->channels];
     }
-    if (status == MB_OK) {
-        status = mb_solver_solve(solver, count, w->observed, NULL, w->q, w->logits,
-                                 p->results + first, NULL);
-    }
-    if (status == MB_OK) {
-        status = mb_network_probabilities(network, count, w->logits, w->probabilities);
-    }
-    for (size_t i = 0; status == MB_OK && i < count; ++i) {
-        const float *row = w->probabilities + i * n;
-        size_t at = first + i;
-        memcpy(p->labels + at * p->classes, row + label.offset, p->classes * sizeof *row);
-        sheet_complete(p->completed + at * bytes, p->original + at * bytes, p->shown + at * pixels,
-                       row + image.offset, mb_network_bin_values(network), pixels, p->channels,
-                       info.bins);
-    }
-    return status;
+    free(values);
+    return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }
 
-int pictures_solve(pictures *p, mb_network *network, const mb_solver_settings *settings) {
-    const mb_model *model = mb_network_model(network);
-    size_t n = mb_model_size(model);
-    mb_solver *solver = NULL;
-    workspace w = {.observed = calloc(CHUNK * mb_model_variables(model), sizeof *w.observed),
-                   .q = calloc(CHUNK * n, sizeof *w.q),
-                   .logits = calloc(CHUNK * n, sizeof *w.logits),
-                   .probabilities = calloc(CHUNK * n, sizeof *w.probabilities)};
+int pictures_add_masked(pictures *p, const mb_network *network, const mb_dataset *images,
+                        size_t index, const mb_mask_settings *mask, uint64_t seed) {
+    int code = pictures_add(p, images, index);
+    return code == CLI_OK ? mask_one(p, network, p->count - 1, index, mask, seed) : code;
+}
+
+int pictures_mask(pictures *p, const mb_network *network, const mb_mask_settings *mask,
+                  uint64_t seed) {
     int code = CLI_OK;
-    if (!w.observed || !w.q || !w.logits || !w.probabilities) {
-        code = cli_fail("out of memory for %d images", CHUNK);
-    } else if (mb_solver_create(&solver, model, settings) != MB_OK) {
-        code = cli_fail("%s", mb_error());
+    for (size_t i = 0; code == CLI_OK && i < p->count; ++i) {
+        code = mask_one(p, network, i, i, mask, seed);
     }
-    for (size_t first = 0; code == CLI_OK && first < p->count; first += CHUNK) {
-        size_t count = p->count - first < CHUNK ? p->count - first : CHUNK;
-        if (solve_chunk(p, network, solver, &w, first, count) != MB_OK) {
-            code = cli_fail("%s", mb_error());
-        }
-    }
-    mb_solver_destroy(solver);
-    free(w.observed), free(w.q), free(w.logits), free(w.probabilities);
     return code;
 }
 
+typedef struct solving {
+    pictures *p;
+    const mb_network *network;
+    int32_t label;
+} solving;
+
+static mb_status show_pictures(void *context, size_t first, size_t count, int32_t *values,
+                               uint8_t *shown) {
+    const solving *s = context;
+    const pictures *p = s->p;
+    const mb_visible *label = mb_network_visible(s->network, MB_ROLE_LABEL);
+    size_t channels = p->info->channels;
+    for (size_t n = 0; n < count; ++n, values += p->info->values, shown += p->info->values) {
+        const uint8_t *pixels = p->shown + (first + n) * p->pixels;
+        for (size_t i = 0; i < p->pixels * channels; ++i) shown[i] = pixels[i / channels];
+        if (s->label == MB_HIDDEN) continue;
+        values[label->first] = s->label;
+        shown[label->first] = 1;
+    }
+    return MB_OK;
+}
+
+static bool take_answers(void *context, const mb_prediction *a) {
+    const solving *s = context;
+    pictures *p = s->p;
+    const mb_network_info *info = p->info;
+    const mb_visible *image = mb_network_visible(s->network, MB_ROLE_IMAGE);
+    const mb_visible *label = mb_network_visible(s->network, MB_ROLE_LABEL);
+    size_t bytes = p->pixels * info->channels;
+    for (size_t n = 0; n < a->count; ++n) {
+        const float *row = a->probabilities + n * info->probabilities;
+        size_t at = a->first + n;
+        if (label) {
+            memcpy(p->labels + at * info->classes, row + label->offset,
+                   info->classes * sizeof *row);
+        }
+        if (p->bins) memcpy(p->bins + at * image->size, row + image->offset, image->size * sizeof *row);
+        sheet_complete(p->completed + at * bytes, p->original + at * bytes,
+                       p->shown + at * p->pixels, row + image->offset,
+                       mb_network_bin_values(s->network), p->pixels, info->channels, info->bins);
+        p->results[at] = a->results[n];
+    }
+    if (a->total > a->count) cli_progress("%zu of %zu images", a->first + a->count, a->total);
+    return true;
+}
+
+int pictures_solve(pictures *p, const mb_network *network, const mb_solver_settings *settings,
+                   int32_t label) {
+    mb_predictor *predictor = NULL;
+    mb_dataset *images = NULL;
+    solving s = {p, network, label};
+    if (p->count == 0) return CLI_OK;
+    mb_status status =
+        mb_dataset_from_images(&images, "pictures", p->count, p->info->height, p->info->width,
+                               p->info->channels, p->original, NULL, 0);
+    if (status == MB_OK) status = mb_predictor_create(&predictor, network, settings);
+    if (status == MB_OK) {
+        status = mb_predictor_run(predictor, images, 0, show_pictures, take_answers, &s);
+    }
+    cli_progress_end();
+    mb_predictor_destroy(predictor);
+    mb_dataset_destroy(images);
+    return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+}
+
+const float *pictures_labels(const pictures *p, size_t i) {
+    return p->info->classes > 0 ? p->labels + i * p->info->classes : NULL;
+}
+
 uint32_t pictures_best(const pictures *p, size_t i) {
-    const float *row = p->labels + i * p->classes;
+    const float *row = pictures_labels(p, i);
     uint32_t best = 0;
-    for (uint32_t c = 1; c < p->classes; ++c) {
+    for (uint32_t c = 1; c < p->info->classes; ++c) {
         if (row[c] > row[best]) best = c;
     }
     return best;

@@ -19,7 +19,7 @@ enum { FILES_MOST = 24, COLUMNS_MOST = 8, LINES_MOST = 24 /* of a panel */, LABE
 static const cli_option options[] = {
     {"x", "COLUMN", NULL, "what the lines run along; default: the first column"},
     {"y", "COLUMN[,COLUMN...]", NULL,
-     "what the lines show; default: test_accuracy and test_squared_error, each in a panel, or "
+     "what the lines show; default: test accuracy and test_squared_error, each in a panel, or "
      "loss where nothing was tested"},
     {"panels", NULL, NULL, "each column in a panel of its own, under each other"},
     {"log-x", NULL, NULL, "a logarithmic x axis"},
@@ -37,12 +37,16 @@ static const struct {
     const char *column, *label;
     bool percent; /* a share, which reads better so */
 } known[] = {
-    {"train_error", "training error", true},
-    {"test_accuracy", "test accuracy", true},
+    {"label_error", "training error of the label", true},
+    {"pixel_error", "training error of pixels", true},
+    {"column_error", "training error of columns", true},
+    {"test_label_accuracy", "test accuracy", true},
+    {"test_column_accuracy", "test accuracy", true},
     {"test_squared_error", "test squared error per bin", false},
-    {"test_rmse_mean", "test RMSE, posterior mean", false},
-    {"test_rmse_argmax", "test RMSE, most probable bin", false},
+    {"test_squared_error_mean", "test squared error per bin, rounded mean", false},
+    {"test_rmse", "test RMSE", false},
     {"test_pixel_nll", "test bits per hidden pixel", false},
+    {"test_column_nll", "test bits per hidden cell", false},
     {"test_label_ece", "test calibration error of the label", true},
     {"ms_per_step", "milliseconds per step", false},
 };
@@ -193,10 +197,12 @@ static int all_have(const plotting *p, const char *name, bool *have) {
 
 /* What one wants to see of a training run. */
 static int default_columns(plotting *p) {
-    static const char *const wanted[] = {"test_accuracy", "test_squared_error", "loss"};
+    static const char *const wanted[] = {"test_label_accuracy", "test_column_accuracy",
+                                         "test_squared_error", "loss"};
+    const size_t count = sizeof wanted / sizeof *wanted;
     bool have;
-    for (size_t i = 0; i < 3; ++i) {
-        if (i == 2 && p->column_count > 0) break;
+    for (size_t i = 0; i < count; ++i) {
+        if (i + 1 == count && p->column_count > 0) break;
         int code = all_have(p, wanted[i], &have);
         if (code != CLI_OK) return code;
         if (have) snprintf(p->columns[p->column_count++], LABEL, "%s", wanted[i]);

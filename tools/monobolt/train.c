@@ -118,11 +118,58 @@ static int make_folder(training *t) {
 
 /* -------------------------------------------------------------------------- csv -- */
 
-/* The last column alone depends on the machine and the moment. */
-static const char csv_header[] =
-    "epoch,step,loss,pixel_loss,label_loss,train_error,iterations,adjoint_iterations,certificate,"
-    "learning_rate,test_accuracy,test_squared_error,test_rmse_mean,test_rmse_argmax,"
-    "test_pixel_nll,test_label_ece,test_iterations,ms_per_step\n";
+/* The columns of metrics.csv: of every term its loss and error, of the test samples every score, and
+ * the errors of images. The last column alone depends on the machine and the moment.           */
+typedef struct column {
+    char name[32];
+    double value;
+    int digits;
+} column;
+enum { COLUMNS_MAX = 16 + 5 * MB_ROLES };
+typedef struct csv_row {
+    column list[COLUMNS_MAX];
+    size_t count;
+} csv_row;
+
+static void put(csv_row *c, int digits, double value, const char *format, const char *term) {
+    column *to = &c->list[c->count++];
+    *to = (column){.value = value, .digits = digits};
+    snprintf(to->name, sizeof to->name, format, term);
+}
+
+/* step: NULL: only the names. */
+static csv_row row_of(const training *t, const mb_step *step, const mb_metrics *m) {
+    static const mb_step none = {0};
+    const mb_network_info *info = mb_network_describe(t->network);
+    csv_row c = {.count = 0};
+    if (step == NULL) step = &none;
+    const mb_means *e = &step->means;
+    put(&c, 20, (double)step->epoch, "%s", "epoch");
+    put(&c, 20, (double)step->step, "%s", "step");
+    put(&c, 6, e->loss, "%s", "loss");
+    for (size_t i = 0; i < info->role_count; ++i) {
+        put(&c, 6, e->terms[i].loss, "%s_loss", info->visible[i].name);
+        put(&c, 6, e->terms[i].error, "%s_error", info->visible[i].name);
+    }
+    put(&c, 4, e->iterations, "%s", "iterations");
+    put(&c, 4, e->adjoint_iterations, "%s", "adjoint_iterations");
+    put(&c, 4, e->certificate, "%s", "certificate");
+    put(&c, 4, step->learning_rate, "%s", "learning_rate");
+    for (size_t i = 0; i < info->role_count; ++i) {
+        mb_score s = mb_metrics_score(m, info->visible[i].name);
+        put(&c, 6, s.accuracy, "test_%s_accuracy", s.name);
+        put(&c, 6, s.nll, "test_%s_nll", s.name);
+        put(&c, 6, s.ece, "test_%s_ece", s.name);
+    }
+    if (info->bins > 0) {
+        put(&c, 6, m ? m->squared_error : NAN, "%s", "test_squared_error");
+        put(&c, 6, m ? m->squared_error_mean : NAN, "%s", "test_squared_error_mean");
+        put(&c, 6, m ? m->rmse_raw : NAN, "%s", "test_rmse");
+    }
+    put(&c, 4, m ? m->iterations : NAN, "%s", "test_iterations");
+    put(&c, 4, t->ms / (double)t->ms_steps, "%s", "ms_per_step");
+    return c;
+}
 
 static int csv_add(training *t, const char *line) {
     size_t length = strlen(line);
@@ -134,12 +181,30 @@ static int csv_add(training *t, const char *line) {
     return CLI_OK;
 }
 
-/* The lines of an earlier run up to `epochs`; later ones will come again. */
+/* One line of names or of numbers. */
+static int csv_line(training *t, const csv_row *c, bool names) {
+    char line[64 * COLUMNS_MAX];
+    size_t used = 0;
+    for (size_t i = 0; i < c->count; ++i) {
+        const column *at = &c->list[i];
+        char *to = line + used;
+        size_t room = sizeof line - used;
+        const char *end = i + 1 < c->count ? "," : "\n";
+        used += (size_t)(names ? snprintf(to, room, "%s%s", at->name, end)
+                               : snprintf(to, room, "%.*g%s", at->digits, at->value, end));
+    }
+    return csv_add(t, line);
+}
+
+/* The lines of an earlier run up to `epochs`; later ones will come again. Those of a version with
+ * other columns are left out.                                                                 */
 static int csv_keep(training *t, uint64_t epochs) {
     FILE *file = epochs > 0 ? fopen(t->csv_file, "r") : NULL;
     char line[2048];
-    int code = csv_add(t, csv_header);
-    while (file && code == CLI_OK && fgets(line, sizeof line, file)) {
+    csv_row c = row_of(t, NULL, NULL);
+    int code = csv_line(t, &c, true);
+    bool same = file && fgets(line, sizeof line, file) && strcmp(line, t->csv) == 0;
+    while (same && code == CLI_OK && fgets(line, sizeof line, file)) {
         char *end;
         unsigned long long epoch = strtoull(line, &end, 10);
         if (end != line && epoch <= epochs) code = csv_add(t, line);
@@ -149,17 +214,8 @@ static int csv_keep(training *t, uint64_t epochs) {
 }
 
 static int csv_write(training *t, const mb_step *step, const mb_metrics *m) {
-    char line[1024];
-    const mb_means *e = &step->means;
-    snprintf(line, sizeof line,
-             "%llu,%llu,%.6g,%.6g,%.6g,%.6g,%.4g,%.4g,%.4g,%.4g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.4g,"
-             "%.4g\n",
-             (unsigned long long)step->epoch, (unsigned long long)step->step, e->loss,
-             e->pixel_loss, e->label_loss, e->label_error, e->iterations, e->adjoint_iterations,
-             e->certificate, step->learning_rate, m->accuracy, m->squared_error, m->rmse_mean,
-             m->rmse_argmax, m->pixel_nll, m->label_ece, m->iterations,
-             t->ms / (double)t->ms_steps);
-    int code = csv_add(t, line);
+    csv_row c = row_of(t, step, m);
+    int code = csv_line(t, &c, false);
     if (code != CLI_OK) return code;
     if (mb_file_save(t->csv_file, t->csv, t->csv_length) != MB_OK)
         return cli_fail("%s", mb_error());
@@ -186,6 +242,15 @@ static void time_text(char *out, size_t room, long seconds) {
         snprintf(out, room, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
+/* The error to show: the label's, or that of the columns. */
+static double term_error(const training *t, const mb_step *step) {
+    const mb_network_info *info = mb_network_describe(t->network);
+    for (size_t i = 0; i < info->role_count; ++i) {
+        if (info->visible[i].role != MB_ROLE_IMAGE) return step->means.terms[i].error;
+    }
+    return NAN;
+}
+
 /* Fits on one line of the terminal, with as much of a bar as there is room for. */
 static void show_progress(const training *t, const mb_step *step) {
     enum { BAR = 30 };
@@ -194,12 +259,12 @@ static void show_progress(const training *t, const mb_step *step) {
     const mb_means *e = &step->means;
     double rate = (cli_clock() - t->began) / (double)(step->step - t->first_step);
     time_text(left, sizeof left, (long)(rate * (double)(t->total - step->step)));
-    if (!isnan(e->label_error))
-        snprintf(error, sizeof error, "  error %.1f %%", 100 * e->label_error);
+    double named = term_error(t, step);
+    if (!isnan(named)) snprintf(error, sizeof error, "  error %.1f %%", 100 * named);
     int used = snprintf(before, sizeof before, "epoch %llu/%llu ",
                         (unsigned long long)((step->step - 1) / step->steps_per_epoch + 1),
                         (unsigned long long)mb_network_train_settings(t->network)->epochs);
-    used += snprintf(after, sizeof after, " loss %.4f%s  %.1f iter  %.0f img/s  %s left", e->loss,
+    used += snprintf(after, sizeof after, " loss %.4f%s  %.1f iter  %.0f/s  %s left", e->loss,
                      error, e->iterations, (double)t->batch / rate, left);
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 ? window.ws_col : 0;
     int most = (columns > 0 ? columns : 80) - 1, room = most - used - 2;
@@ -214,15 +279,15 @@ static void show_progress(const training *t, const mb_step *step) {
 }
 
 static int print_json(const training *t, const mb_step *step, const mb_metrics *m) {
-    const mb_means *e = &step->means;
-    return cli_json(json_pack(
-        "{s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "epoch", (json_int_t)step->epoch, "step",
-        (json_int_t)step->step, "loss", cli_json_number(e->loss), "pixel_loss",
-        cli_json_number(e->pixel_loss), "label_loss", cli_json_number(e->label_loss), "train_error",
-        cli_json_number(e->label_error), "iterations", cli_json_number(e->iterations),
-        "test_accuracy", cli_json_number(m->accuracy), "test_squared_error",
-        cli_json_number(m->squared_error), "test_rmse_mean", cli_json_number(m->rmse_mean),
-        "ms_per_step", cli_json_number(t->ms / (double)t->ms_steps)));
+    csv_row c = row_of(t, step, m);
+    json_t *object = json_object();
+    for (size_t i = 0; i < c.count; ++i) {
+        bool whole = c.list[i].digits == 20;
+        json_object_set_new(object, c.list[i].name,
+                            whole ? json_integer((json_int_t)c.list[i].value)
+                                  : cli_json_number(c.list[i].value));
+    }
+    return cli_json(object);
 }
 
 /* A column that a network without labels, or a run without test images, leaves empty. */
@@ -235,43 +300,51 @@ static void print_cell(int width, int digits, double value, const char *unit) {
 
 static void print_epoch(training *t, const mb_step *step, const mb_metrics *m) {
     const mb_means *e = &step->means;
+    bool image = mb_network_describe(t->network)->bins > 0;
+    mb_score score = mb_metrics_score(m, "label");
+    if (!image && score.hidden == 0) score = mb_metrics_score(m, "column");
     if (!t->titled) {
-        printf(
-            "epoch    loss  train error  test accuracy  sq. error    RMSE  iterations  ms/step\n");
+        printf("epoch    loss  train error  test accuracy  %siterations  ms/step\n",
+               image ? "sq. error    RMSE  " : "");
         t->titled = true;
     }
     printf("%5llu", (unsigned long long)step->epoch);
     print_cell(8, 4, e->loss, "");
-    print_cell(11, 2, 100 * e->label_error, " %");
-    print_cell(13, 2, 100 * m->accuracy, " %");
-    print_cell(11, 2, m->squared_error, "");
-    print_cell(8, 4, m->rmse_mean, "");
+    print_cell(11, 2, 100 * term_error(t, step), " %");
+    print_cell(13, 2, 100 * score.accuracy, " %");
+    if (image) {
+        print_cell(11, 2, m ? m->squared_error : NAN, "");
+        print_cell(8, 4, m ? m->rmse_raw : NAN, "");
+    }
     print_cell(12, 1, e->iterations, "");
     print_cell(9, 0, t->ms / (double)t->ms_steps, "");
     printf("\n");
 }
 
+static bool go_on(void *context, size_t done, size_t total) {
+    (void)context;
+    cli_progress("testing: %zu of %zu", done, total);
+    return !stopped;
+}
+
 static int epoch_end(training *t, const mb_step *step) {
-    mb_metrics m = {.accuracy = NAN,
-                    .squared_error = NAN,
-                    .rmse_mean = NAN,
-                    .rmse_argmax = NAN,
-                    .pixel_nll = NAN,
-                    .label_ece = NAN,
-                    .iterations = NAN};
+    mb_metrics metrics, *m = t->validate > 0 ? &metrics : NULL;
     mb_solver_settings settings = *mb_network_solver_settings(t->network);
     settings.threads = t->threads;
-    if (t->validate > 0 && mb_evaluate(&m, t->network, t->tests, NULL, &settings, 1,
-                                       (size_t)t->validate, NULL, NULL) != MB_OK) {
-        return cli_fail("%s", mb_error());
+    mb_evaluation how = {
+        .settings = &settings, .seed = 1, .limit = (size_t)t->validate, .progress = go_on};
+    if (m) {
+        mb_status status = mb_evaluate(m, t->network, t->tests, &how);
+        if (status == MB_ESTOPPED) m = NULL; /* the epoch's line goes without */
+        else if (status != MB_OK) return cli_fail("%s", mb_error());
     }
-    int code = csv_write(t, step, &m);
+    int code = csv_write(t, step, m);
     if (code == CLI_OK) draw_metrics(t);
     cli_progress_end();
     if (code == CLI_OK && cli_has(t->args, "json"))
-        code = print_json(t, step, &m);
+        code = print_json(t, step, m);
     else if (code == CLI_OK)
-        print_epoch(t, step, &m);
+        print_epoch(t, step, m);
     fflush(stdout); /* whoever waits for the epochs sees them; errors are found at the end */
     t->ms = 0;
     t->ms_steps = 0;
@@ -362,7 +435,7 @@ static int resume(training *t) {
 static int prepare(training *t) {
     const char *path = t->args->operands[0];
     if (mb_network_load(&t->network, path) != MB_OK) return cli_fail("%s", mb_error());
-    if (mb_network_describe(t->network).steps > 0) {
+    if (mb_network_describe(t->network)->steps > 0) {
         return cli_fail("%s is trained already; a spec is needed, and --resume goes on from a "
                         "checkpoint",
                         path);
@@ -375,21 +448,21 @@ static int prepare(training *t) {
     code = make_folder(t);
     if (code == CLI_OK) code = resume(t);
     if (code != CLI_OK) return code;
-    mb_network_info info = mb_network_describe(t->network);
+    const mb_network_info *info = mb_network_describe(t->network);
     const mb_train_settings *s = mb_network_train_settings(t->network);
     size_t count = mb_dataset_describe(t->images)->count;
     t->batch = (size_t)s->batch < count ? (size_t)s->batch : count;
-    t->first_step = info.steps;
+    t->first_step = info->steps;
     t->total = (uint64_t)s->epochs * (count / t->batch);
     if (t->steps > 0 && (uint64_t)t->steps < t->total) t->total = (uint64_t)t->steps;
     if (!cli_has(t->args, "json")) {
-        printf("%s: %zu images, %zu parameters; %lld epochs of %zu steps of %zu images\n",
-               mb_dataset_describe(t->images)->name, count, info.parameters, (long long)s->epochs,
+        printf("%s: %zu samples, %zu parameters; %lld epochs of %zu steps of %zu\n",
+               mb_dataset_describe(t->images)->name, count, info->parameters, (long long)s->epochs,
                count / t->batch, t->batch);
-        if (info.steps > 0) printf("going on after step %llu\n", (unsigned long long)info.steps);
+        if (info->steps > 0) printf("going on after step %llu\n", (unsigned long long)info->steps);
         fflush(stdout);
     }
-    return csv_keep(t, info.epochs);
+    return csv_keep(t, info->epochs);
 }
 
 static int run(const cli_args *args) {

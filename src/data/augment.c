@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "learn/learn.h"
+#include "data/data.h"
 
 #define DEGREE 0.017453292519943295
 
@@ -28,8 +28,8 @@ static double pixel(const uint8_t *in, int height, int width, uint32_t channels,
     return in[((size_t)y * (size_t)width + (size_t)x) * channels + c];
 }
 
-void mb_augment(uint8_t *out, const uint8_t *in, uint32_t height, uint32_t width, uint32_t channels,
-                const mb_train_settings *settings, mb_random *random) {
+void mb_image_augment(uint8_t *out, const uint8_t *in, uint32_t height, uint32_t width,
+                      uint32_t channels, const mb_train_settings *settings, mb_random *random) {
     double draw[6];
     for (int i = 0; i < 6; ++i) draw[i] = 2 * mb_random_uniform(random) - 1;
     bool mirror = settings->crop > 0, flip = settings->flip && draw[5] < 0;

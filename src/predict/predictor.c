@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The prediction pipeline: values, masks, observed variables, marginals, probabilities; some samples
+ * at a time.
+ */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "predict/predict.h"
+
+#define CHUNK 128
+
+struct mb_predictor {
+    const mb_network *network;
+    const mb_kernels *kernels;
+    mb_solver *solver;
+    mb_arena arena;
+    int32_t *values, *observed;
+    uint8_t *shown;
+    float *q, *logits, *probabilities;
+    mb_result *results;
+    mb_report report;
+    atomic_bool stopping;
+};
+
+static void layout(mb_predictor *p) {
+    mb_arena *a = &p->arena;
+    const mb_model *model = p->network->model;
+    const mb_network_info *info = &p->network->info;
+    p->values = mb_arena_take(a, CHUNK * info->values, sizeof *p->values);
+    p->shown = mb_arena_take(a, CHUNK * info->values, sizeof *p->shown);
+    p->observed = mb_arena_take(a, CHUNK * model->variables, sizeof *p->observed);
+    p->q = mb_arena_take(a, CHUNK * model->size, sizeof(float));
+    p->logits = mb_arena_take(a, CHUNK * model->size, sizeof(float));
+    p->probabilities = mb_arena_take(a, CHUNK * info->probabilities, sizeof(float));
+    p->results = mb_arena_take(a, CHUNK, sizeof *p->results);
+}
+
+mb_status mb_predictor_create(mb_predictor **out, const mb_network *network,
+                              const mb_solver_settings *settings) {
+    if (out == NULL) return mb_fail(MB_EINVAL, "mb_predictor_create: predictor is NULL");
+    *out = NULL;
+    if (network == NULL) return mb_fail(MB_EINVAL, "mb_predictor_create: network is NULL");
+    mb_solver_settings s = settings ? *settings : network->spec->solver;
+    s.unrolled = false; /* which is for training, and would cost the acceleration */
+    mb_predictor *p;
+    mb_status status;
+    MB_TRY(mb_alloc(&p, 1, sizeof *p));
+    p->network = network;
+    MB_GOTO(fail, status, mb_solver_create(&p->solver, network->model, &s));
+    MB_GOTO(fail, status, mb_kernels_get(&p->kernels, s.kernels));
+    layout(p);
+    MB_GOTO(fail, status, mb_arena_commit(&p->arena));
+    layout(p);
+    *out = p;
+    return MB_OK;
+fail:
+    mb_predictor_destroy(p);
+    return status;
+}
+
+void mb_predictor_destroy(mb_predictor *p) {
+    if (p == NULL) return;
+    mb_solver_destroy(p->solver);
+    mb_arena_destroy(&p->arena);
+    mb_free(p);
+}
+
+void mb_predictor_interrupt(mb_predictor *p) {
+    if (p == NULL) return;
+    atomic_store(&p->stopping, true);
+    mb_solver_interrupt(p->solver);
+}
+
+static mb_status predict(mb_predictor *p, const mb_dataset_info *data, mb_prediction *chunk,
+                         mb_predict_show show, void *context) {
+    const mb_network *network = p->network;
+    size_t count = chunk->count, values = network->info.values;
+    for (size_t n = 0; n < count; ++n) {
+        MB_TRY(mb_sample_values(network, data, chunk->first + n, NULL, p->values + n * values));
+    }
+    memset(p->shown, 0, count * values);
+    MB_TRY(show(context, chunk->first, count, p->values, p->shown));
+    MB_TRY(mb_network_observe(network, count, p->values, p->shown, p->observed));
+    MB_TRY(mb_solver_solve(p->solver, count, p->observed, NULL, p->q, p->logits, p->results,
+                           &p->report));
+    for (size_t n = 0; n < count; ++n) {
+        mb_network_read_out(network, p->kernels, p->logits + n * network->model->size,
+                            p->probabilities + n * network->info.probabilities);
+    }
+    return MB_OK;
+}
+
+mb_status mb_predictor_run(mb_predictor *p, const mb_dataset *dataset, size_t count,
+                           mb_predict_show show, mb_predict_take take, void *context) {
+    if (p == NULL || dataset == NULL || show == NULL || take == NULL) {
+        return mb_fail(MB_EINVAL, "mb_predictor_run: NULL argument");
+    }
+    const mb_dataset_info *data = mb_dataset_describe(dataset);
+    MB_TRY(mb_network_fits(p->network, data));
+    if (count > data->count) {
+        return mb_fail(MB_EINVAL, "%zu samples of %s, which has %zu", count, data->name,
+                       data->count);
+    }
+    size_t total = count > 0 ? count : data->count;
+    atomic_store(&p->stopping, false);
+    for (size_t first = 0; first < total; first += CHUNK) {
+        mb_prediction chunk = {.first = first,
+                               .count = total - first < CHUNK ? total - first : CHUNK,
+                               .total = total,
+                               .values = p->values,
+                               .shown = p->shown,
+                               .observed = p->observed,
+                               .q = p->q,
+                               .logits = p->logits,
+                               .probabilities = p->probabilities,
+                               .results = p->results,
+                               .report = &p->report};
+        MB_TRY(predict(p, data, &chunk, show, context));
+        bool stopping = atomic_load(&p->stopping);
+        if (!stopping && take(context, &chunk)) continue;
+        return mb_fail(MB_ESTOPPED, "stopped after %zu of %zu samples",
+                       first + (stopping ? 0 : chunk.count), total);
+    }
+    return MB_OK;
+}
