@@ -395,6 +395,29 @@ static void test_resume_without_memory(void **state) {
     end(&s);
 }
 
+/* A step that fails leaves the checkpoint before it alone, and resuming from that goes on. */
+static void test_failed_step(void **state) {
+    (void)state;
+    setting s = begin(&tiny, 26, 1);
+    mb_step step;
+    size_t size;
+    succeeded(mb_trainer_step(s.trainer, &step));
+    succeeded(mb_trainer_save(s.trainer, at("before.safetensors")));
+    uint8_t *before = get("before.safetensors", &size);
+    s.trainer->adam.mean[0] = 1e30f; /* which moves a weight beyond what a model can have */
+    failed_as(mb_trainer_step(s.trainer, &step), MB_EINVAL, "weight");
+    failed_as(mb_trainer_save(s.trainer, at("before.safetensors")), MB_EINVAL, "the last step failed");
+    size_t now;
+    uint8_t *after = get("before.safetensors", &now);
+    assert_int_equal(size, now);
+    assert_memory_equal(before, after, size);
+    succeeded(mb_trainer_resume(s.trainer, at("before.safetensors")));
+    succeeded(mb_trainer_step(s.trainer, &step));
+    succeeded(mb_trainer_save(s.trainer, at("later.safetensors")));
+    free(before), free(after);
+    end(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_resume_automatic_step),
@@ -407,6 +430,7 @@ int main(void) {
         CASE(test_other_images),
         CASE(test_save_fails),
         CASE(test_resume_without_memory),
+        CASE(test_failed_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -492,11 +492,54 @@ static void test_save_fails(void **state) {
     mb_network_destroy(network);
 }
 
+/* More tensors than the 256 that were once the most. */
+static void test_many_tensors(void **state) {
+    (void)state;
+    enum { TIERS = 20 };
+    char *text = malloc(TIERS * TIERS * 40 + TIERS * 40 + 64);
+    int used = sprintf(text, "[model]\nm = 0\n[data]\ncolumns = t0\n");
+    for (int i = 0; i < TIERS; ++i) {
+        used += sprintf(text + used, "[tier t%d]\ncardinality = 2\n", i);
+        for (int j = 0; j < TIERS; ++j)
+            used += sprintf(text + used, "[block t%d t%d]\nkind = dense\n", i, j);
+    }
+    put("many.ini", text, (size_t)used);
+    mb_network *a, *b;
+    size_t count;
+    succeeded(mb_network_load(&a, at("many.ini")));
+    succeeded(mb_network_save(a, at("many.safetensors")));
+    succeeded(mb_network_load(&b, at("many.safetensors")));
+    float *p = mb_model_parameters(mb_network_model(a), &count);
+    assert_memory_equal(p, mb_model_parameters(mb_network_model(b), NULL), count * sizeof *p);
+    mb_network_destroy(a), mb_network_destroy(b);
+    free(text);
+}
+
+/* What is for training costs an evaluation nothing. */
+static void test_unrolled_spec(void **state) {
+    (void)state;
+    mb_metrics m[2];
+    for (int unrolled = 0; unrolled < 2; ++unrolled) {
+        tiny_spec spec = tiny;
+        mb_random r;
+        spec.solver = unrolled ? "alpha = 0.2\ncurvature = 1.5\ntolerance = 1e-6\nunrolled = yes"
+                               : "alpha = 0.2\ncurvature = 1.5\ntolerance = 1e-6";
+        mb_network *network = load(&spec);
+        mb_dataset *images = tiny_images(&spec, 8, 3);
+        mb_random_seed(&r, 4);
+        random_parameters(mb_network_model(network), &r, 0.4, 0.6);
+        succeeded(evaluate(&m[unrolled], network, images, NULL, 1, 0, NULL, NULL));
+        mb_dataset_destroy(images);
+        mb_network_destroy(network);
+    }
+    assert_true(m[0].iterations > 3 && m[0].iterations == m[1].iterations);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_mask_random),   CASE(test_mask_range), CASE(test_mask_shapes),
         CASE(test_observe),       CASE(test_metrics),    CASE(test_metrics_edges),
-        CASE(test_round_trip),    CASE(test_seed),       CASE(test_wrong_files),
+        CASE(test_round_trip), CASE(test_many_tensors), CASE(test_unrolled_spec),    CASE(test_seed),       CASE(test_wrong_files),
         CASE(test_damaged_files), CASE(test_save_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,9 @@ typedef struct mb_spec_key {
     const char *values, *fallback;      /* "ROWSxCOLUMNS"; NULL: the key is needed           */
 } mb_spec_key;
 MB_API bool mb_spec_key_at(size_t index, mb_spec_key *key); /* false: there are no more */
+/* Insertions, deletions, substitutions and swaps of neighbours between two words, to tell what someone
+ * may have meant; SIZE_MAX for words of more than 64 letters.                                */
+MB_API size_t mb_edit_distance(const char *a, const char *b);
 
 /* ----------------------------------------------------------------- networks -- */
 

@@ -46,6 +46,10 @@ static void name_sums(sums_name name, const mb_network *network, size_t part) {
 mb_status mb_trainer_save(const mb_trainer *t, const char *path) {
     if (t == NULL || path == NULL) return mb_fail(MB_EINVAL, "mb_trainer_save: NULL argument");
     const mb_network *net = t->network;
+    if (t->failed) {
+        return mb_fail(MB_EINVAL, "%s is not written: the last step failed, and what it left could not "
+                                  "be loaded again", path);
+    }
     const mb_tensor state[] = {
         array(MEAN, MB_F32, t->parameter_count, t->adam.mean),
         array(SQUARE, MB_F32, t->parameter_count, t->adam.square),
@@ -126,6 +130,7 @@ static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoi
     memcpy(t->adam.square, c->square, count * sizeof(float));
     memcpy(t->memory, c->memory, mb_solver_memory_size(t->solver) * sizeof(float));
     mb_solver_memory_set(t->solver, c->memory);
+    t->failed = false;
     t->sums = c->sums;
     memcpy(t->part_sums, c->part_sums, sizeof t->part_sums);
     return mb_model_update(net->model);

@@ -81,6 +81,7 @@ struct mb_trainer {
     mb_epoch_sums sums;
     mb_part_sums part_sums[MB_ROLES];
     size_t batch, steps_per_epoch, parameter_count;
+    bool failed;          /* a step left parameters that no model can have    */
     uint64_t mark[2];     /* of the dataset                                   */
     uint64_t order_epoch; /* the epoch that `order` is for, plus one; 0: none */
     mb_arena arena;

@@ -322,7 +322,9 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
                  all - weights, now, step->learning_rate, s->beta1, s->beta2, 0);
     mb_adam_step(&t->adam, net->theta, t->gradient + all, all, net->temperatures, now,
                  step->learning_rate, s->beta1, s->beta2, 0);
+    t->failed = true;
     MB_TRY(mb_model_update(net->model));
+    t->failed = false;
     mb_solver_memory_get(t->solver, t->memory);
     net->info.steps = now;
     net->info.epochs = now / t->steps_per_epoch;

@@ -47,12 +47,12 @@ static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, substitutions and swaps of neighbours between two words. */
-static size_t edit_distance(const char *a, const char *b) {
-    size_t rows[3][MB_INI_WORD_MAX + 1];
+size_t mb_edit_distance(const char *a, const char *b) {
+    enum { LETTERS = 64 };
+    size_t rows[3][LETTERS + 1];
     size_t *before = rows[0], *last = rows[1], *row = rows[2];
     size_t n = strlen(a), m = strlen(b);
-    if (n > MB_INI_WORD_MAX || m > MB_INI_WORD_MAX) return SIZE_MAX;
+    if (n > LETTERS || m > LETTERS) return SIZE_MAX;
     for (size_t j = 0; j <= m; ++j) last[j] = j;
     for (size_t i = 1; i <= n; ++i) {
         row[0] = i;
@@ -75,7 +75,7 @@ const char *mb_nearest(const char *word, const char *const *names, size_t count)
     const char *nearest = NULL;
     size_t best = smaller(2, strlen(word) / 2) + 1; /* a third letter wrong is another word */
     for (size_t i = 0; i < count; ++i) {
-        size_t distance = edit_distance(word, names[i]);
+        size_t distance = mb_edit_distance(word, names[i]);
         if (distance < best) {
             best = distance;
             nearest = names[i];

@@ -101,26 +101,6 @@ void cli_dashed(char out[NAME_LENGTH], const char *name) {
     out[i] = '\0';
 }
 
-/* Edit distance (insert, delete, replace, each 1), one row at a time. */
-static size_t distance(const char *a, const char *b) {
-    size_t row[NAME_LENGTH + 1];
-    size_t columns = strlen(b);
-    if (columns > NAME_LENGTH || strlen(a) > NAME_LENGTH) return SIZE_MAX;
-    for (size_t j = 0; j <= columns; ++j) row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; ++i) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= columns; ++j) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[columns];
-}
-
 typedef struct suggestion {
     const char *given;
     char name[NAME_LENGTH]; /* the closest so far; empty: none is close */
@@ -132,7 +112,7 @@ static void suggest(suggestion *best, const char *name) {
     char candidate[NAME_LENGTH];
     cli_dashed(candidate, name);
     size_t length = strlen(best->given);
-    size_t d = distance(best->given, candidate);
+    size_t d = mb_edit_distance(best->given, candidate);
     if (length > 1 && strncmp(best->given, candidate, length) == 0) d = 1;
     size_t limit = strlen(candidate) / 3 + 1;
     if (d > limit || (best->name[0] != '\0' && d >= best->distance)) return;

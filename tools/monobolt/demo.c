@@ -150,7 +150,7 @@ static int train_digits(demo *d) {
     mb_dataset_destroy(images);
     if (code != CLI_OK) return code;
     d->info = mb_network_describe(d->network);
-    snprintf(d->network_file, sizeof d->network_file, "%.2000s/network.safetensors", d->out);
+    snprintf(d->network_file, sizeof d->network_file, "%s/network.safetensors", d->out);
     if (mb_network_save(d->network, d->network_file) != MB_OK) return cli_fail("%s", mb_error());
     return images_load(&d->images, d->network, NULL, MB_TEST);
 }
@@ -341,8 +341,8 @@ static int make_pictures(demo *d) {
 /* ----------------------------------------------------------------------- output -- */
 
 static int write_files(const demo *d, char page[4096], char picture[4096]) {
-    snprintf(page, 4096, "%.2000s/index.html", d->out);
-    snprintf(picture, 4096, "%.2000s/sheet.png", d->out);
+    snprintf(page, 4096, "%s/index.html", d->out);
+    snprintf(picture, 4096, "%s/sheet.png", d->out);
     const pictures *p = &d->gallery;
     sheet s = {p->count,       p->info->height, p->info->width, p->info->channels,
                p->original,    p->completed,    p->shown};

@@ -70,5 +70,8 @@ int images_limit(mb_dataset **dataset, size_t limit) {
 }
 
 int folder_make(const char *path) {
+    if (strlen(path) > FOLDER_LENGTH) {
+        return cli_fail("the name of a folder has more than %d characters", FOLDER_LENGTH);
+    }
     return mb_folder_make(path) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }

@@ -20,7 +20,8 @@ bool images_split(const char *text, mb_split *split);
 /* Only the first `limit` images; 0: all. */
 int images_limit(mb_dataset **dataset, size_t limit);
 
-/* Creates a folder and those above it. */
+/* Creates a folder and those above it. Names of files in it then fit into 4,096 characters. */
+enum { FOLDER_LENGTH = 3000 };
 int folder_make(const char *path);
 
 #endif

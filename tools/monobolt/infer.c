@@ -259,7 +259,6 @@ static int print_results(const inference *f, const char *folder) {
 
 static int write_all(const inference *f) {
     const char *folder = cli_text(f->args, "out");
-    if (strlen(folder) > 4000) return cli_usage("--out: the name is too long");
     int code = folder_make(folder);
     if (code == CLI_OK) code = write_pictures(f, folder);
     if (code == CLI_OK) code = write_table(f, folder);
