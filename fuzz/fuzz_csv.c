@@ -1,28 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Any bytes as a table: refused with the file's name in front, or cut into fields that mean the
- * same when they are quoted and read again. No message holds what a terminal would obey.
+ * same when they are quoted and read again-> No message holds what a terminal would obey.
  */
 #include <math.h>
-#include <stdarg.h>
-#include <stdbool.h>
 #include <string.h>
 
-#include "cli.h"
-#include "csv.h"
 #include "fuzz.h"
-
-static char message[4096];
-
-/* Instead of the tool's, which prints. */
-int cli_fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    FUZZ_CHECK(length > 0 && (size_t)length < sizeof message);
-    return CLI_FAILURE;
-}
+#include "monobolt/learn.h"
 
 /* Whole UTF-8 sequences, of which none is a control character. */
 static void check_text(const char *text) {
@@ -35,36 +20,36 @@ static void check_text(const char *text) {
     }
 }
 
-static void check_refused(int code) {
-    FUZZ_CHECK(code == CLI_FAILURE && strncmp(message, "x:", 2) == 0);
-    check_text(message);
+static void check_refused(mb_status status) {
+    FUZZ_CHECK(status == MB_EFORMAT && strncmp(mb_error(), "x:", 2) == 0);
+    check_text(mb_error());
 }
 
-static size_t field_count(const csv *table) {
+static size_t field_count(const mb_csv *table) {
     return (1 + table->rows) * table->columns;
 }
 
-static void check_names(const csv *table) {
-    char names[64], shown[CSV_SHOWN];
-    csv_names(table, names, sizeof names);
+static void check_names(const mb_csv *table) {
+    char names[64], shown[MB_CSV_SHOWN];
+    mb_csv_names(table, names, sizeof names);
     FUZZ_CHECK(memchr(names, '\0', sizeof names) != NULL);
     check_text(names);
     for (size_t i = 0; i < table->columns; ++i) {
         size_t column;
-        FUZZ_CHECK(csv_find(table, table->fields[i], &column) && column <= i);
+        FUZZ_CHECK(mb_csv_find(table, table->fields[i], &column) && column <= i);
         FUZZ_CHECK(strcmp(table->fields[column], table->fields[i]) == 0);
-        check_text(csv_shown(shown, table->fields[i]));
-        FUZZ_CHECK(strlen(shown) < CSV_SHOWN);
+        check_text(mb_csv_shown(shown, table->fields[i]));
+        FUZZ_CHECK(strlen(shown) < MB_CSV_SHOWN);
     }
 }
 
-static void check_numbers(const csv *table) {
+static void check_numbers(const mb_csv *table) {
     double *numbers = malloc(table->rows * sizeof *numbers);
     FUZZ_CHECK(numbers != NULL);
     for (size_t column = 0; column < table->columns; ++column) {
-        int code = csv_numbers(table, column, numbers);
-        if (code != CLI_OK) check_refused(code);
-        for (size_t row = 1; code == CLI_OK && row <= table->rows; ++row) {
+        mb_status code = mb_csv_numbers(table, column, numbers);
+        if (code != MB_OK) check_refused(code);
+        for (size_t row = 1; code == MB_OK && row <= table->rows; ++row) {
             const char *field = table->fields[row * table->columns + column];
             double number = strtod(field, NULL); /* of nothing: 0 */
             bool none = field[strspn(field, " \t")] == '\0';
@@ -76,7 +61,7 @@ static void check_numbers(const csv *table) {
 }
 
 /* Every field in quotes. */
-static char *write_table(const csv *table, size_t *length) {
+static char *write_table(const mb_csv *table, size_t *length) {
     size_t room = 0, count = field_count(table);
     for (size_t i = 0; i < count; ++i) room += 2 * strlen(table->fields[i]) + 3;
     char *text = malloc(room), *out = text;
@@ -95,32 +80,32 @@ static char *write_table(const csv *table, size_t *length) {
     return text;
 }
 
-static void check_again(const csv *table) {
-    csv again;
+static void check_again(const mb_csv *table) {
+    mb_csv *again;
     size_t length;
     char *text = write_table(table, &length);
-    FUZZ_CHECK(csv_parse(&again, "y", text, length) == CLI_OK);
+    FUZZ_CHECK(mb_csv_parse(&again, "y", text, length) == MB_OK);
     free(text); /* a table has its own copy */
-    FUZZ_CHECK(again.columns == table->columns && again.rows == table->rows);
+    FUZZ_CHECK(again->columns == table->columns && again->rows == table->rows);
     for (size_t i = 0; i < field_count(table); ++i) {
-        FUZZ_CHECK(strcmp(again.fields[i], table->fields[i]) == 0);
+        FUZZ_CHECK(strcmp(again->fields[i], table->fields[i]) == 0);
     }
-    csv_free(&again);
+    mb_csv_destroy(again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    csv table;
-    int code = csv_parse(&table, "x", (const char *)data, size);
-    if (code != CLI_OK) {
-        check_refused(code);
-        FUZZ_CHECK(table.text == NULL && table.fields == NULL && table.lines == NULL);
+    mb_csv *table;
+    mb_status status = mb_csv_parse(&table, "x", (const char *)data, size);
+    if (status != MB_OK) {
+        check_refused(status);
+        FUZZ_CHECK(table == NULL);
         return 0;
     }
-    FUZZ_CHECK(table.columns > 0 && table.rows > 0 && table.lines[0] >= 1);
-    for (size_t i = 1; i <= table.rows; ++i) FUZZ_CHECK(table.lines[i] > table.lines[i - 1]);
-    check_names(&table);
-    check_numbers(&table);
-    check_again(&table);
-    csv_free(&table);
+    FUZZ_CHECK(table->columns > 0 && table->rows > 0 && table->lines[0] >= 1);
+    for (size_t i = 1; i <= table->rows; ++i) FUZZ_CHECK(table->lines[i] > table->lines[i - 1]);
+    check_names(table);
+    check_numbers(table);
+    check_again(table);
+    mb_csv_destroy(table);
     return 0;
 }

@@ -86,6 +86,29 @@ MB_API mb_status mb_npy_write(const char *path, mb_element element, const size_t
 MB_API mb_status mb_png_write(const char *path, const uint8_t *pixels, uint32_t height,
                               uint32_t width, uint32_t channels); /* 1: gray, 3: RGB */
 
+/* A table as comma-separated values (RFC 4180): a line of column names, then rows of as many fields, which
+ * may be quoted. Owned by the library; destroy it.                                           */
+typedef struct mb_csv {
+    char *name;      /* the path, for messages               */
+    char **fields;   /* [1 + rows][columns], the names first */
+    size_t *lines;   /* [1 + rows]: the line each begins at  */
+    size_t columns, rows;
+    char *text;
+} mb_csv;
+MB_API mb_status mb_csv_load(mb_csv **csv, const char *path);
+MB_API mb_status mb_csv_parse(mb_csv **csv, const char *name, const char *text, size_t length);
+MB_API void mb_csv_destroy(mb_csv *csv);
+/* The column of this name; false: there is none. */
+MB_API bool mb_csv_find(const mb_csv *csv, const char *name, size_t *column);
+/* "epoch, step, loss": what columns there are, for messages. */
+MB_API void mb_csv_names(const mb_csv *csv, char *out, size_t room);
+/* numbers [rows]; an empty field or "nan" is NaN; MB_EFORMAT for other text. */
+MB_API mb_status mb_csv_numbers(const mb_csv *csv, size_t column, double *numbers);
+/* Text from a file, for a message: cut after 60 bytes; '?' for each byte of a control character, and
+ * for each that is not UTF-8.                                                                */
+enum { MB_CSV_SHOWN = 68 };
+MB_API const char *mb_csv_shown(char out[MB_CSV_SHOWN], const char *text);
+
 /* -------------------------------------------------------------------- specs -- */
 
 /* The keys of a spec, section by section, for help and documents. */

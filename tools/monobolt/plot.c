@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "cli.h"
-#include "csv.h"
 #include "images.h"
 
 enum { FILES_MOST = 24, COLUMNS_MOST = 8, LINES_MOST = 24 /* of a panel */, LABEL = 256 };
@@ -54,7 +53,7 @@ static const struct {
 typedef struct source {
     char name[LABEL];
     const char *path;
-    csv table;
+    mb_csv *table;
     double *x, *y[COLUMNS_MOST]; /* [rows] */
 } source;
 
@@ -68,11 +67,19 @@ typedef struct plotting {
     double reference;
 } plotting;
 
+static int parsed(mb_status status) {
+    return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+}
+
+static int numbers_of(const mb_csv *table, size_t column, double *numbers) {
+    return parsed(mb_csv_numbers(table, column, numbers));
+}
+
 static void plotting_free(plotting *p) {
     for (size_t i = 0; i < p->count; ++i) {
         free(p->sources[i].x);
         for (size_t j = 0; j < COLUMNS_MOST; ++j) free(p->sources[i].y[j]);
-        csv_free(&p->sources[i].table);
+        mb_csv_destroy(p->sources[i].table);
     }
     free(p);
 }
@@ -151,27 +158,27 @@ static bool any_number(const double *numbers, size_t count) {
 
 static int read_column(const source *s, const char *name, bool log, double **numbers) {
     size_t column;
-    char shown[CSV_SHOWN], names[2048];
-    if (!csv_find(&s->table, name, &column)) {
-        csv_names(&s->table, names, sizeof names);
-        return cli_fail("%s: no column '%s'; there are: %s", s->path, csv_shown(shown, name),
+    char shown[MB_CSV_SHOWN], names[2048];
+    if (!mb_csv_find(s->table, name, &column)) {
+        mb_csv_names(s->table, names, sizeof names);
+        return cli_fail("%s: no column '%s'; there are: %s", s->path, mb_csv_shown(shown, name),
                         names);
     }
-    *numbers = malloc(s->table.rows * sizeof **numbers);
+    *numbers = malloc(s->table->rows * sizeof **numbers);
     if (*numbers == NULL) return cli_fail("out of memory");
-    int code = csv_numbers(&s->table, column, *numbers);
-    csv_shown(shown, name);
-    for (size_t i = 0; code == CLI_OK && i < s->table.rows; ++i) {
+    int code = numbers_of(s->table, column, *numbers);
+    mb_csv_shown(shown, name);
+    for (size_t i = 0; code == CLI_OK && i < s->table->rows; ++i) {
         double v = (*numbers)[i];
         if (fabs(v) > MB_PLOT_MOST) {
             code = cli_fail("%s:%zu: %s is %g: too large to be drawn", s->path,
-                            s->table.lines[i + 1], shown, v);
+                            s->table->lines[i + 1], shown, v);
         } else if (log && v <= 0) {
             code = cli_fail("%s:%zu: %s is %g: a logarithmic axis has only positive numbers",
-                            s->path, s->table.lines[i + 1], shown, v);
+                            s->path, s->table->lines[i + 1], shown, v);
         }
     }
-    if (code == CLI_OK && !any_number(*numbers, s->table.rows)) {
+    if (code == CLI_OK && !any_number(*numbers, s->table->rows)) {
         code = cli_fail("%s: no number in column '%s'", s->path, shown);
     }
     return code;
@@ -182,12 +189,12 @@ static int all_have(const plotting *p, const char *name, bool *have) {
     *have = true;
     for (size_t i = 0; i < p->count && *have; ++i) {
         size_t column;
-        const csv *table = &p->sources[i].table;
-        *have = csv_find(table, name, &column);
+        const mb_csv *table = p->sources[i].table;
+        *have = mb_csv_find(table, name, &column);
         if (!*have) return CLI_OK;
         double *numbers = malloc(table->rows * sizeof *numbers);
         int code =
-            numbers != NULL ? csv_numbers(table, column, numbers) : cli_fail("out of memory");
+            numbers != NULL ? numbers_of(table, column, numbers) : cli_fail("out of memory");
         *have = code == CLI_OK && any_number(numbers, table->rows);
         free(numbers);
         if (code != CLI_OK) return code;
@@ -210,13 +217,13 @@ static int default_columns(plotting *p) {
     p->panels = true;
     if (p->column_count > 0) return CLI_OK;
     char names[2048];
-    csv_names(&p->sources[0].table, names, sizeof names);
+    mb_csv_names(p->sources[0].table, names, sizeof names);
     return cli_usage("--y is needed; the columns of %s: %s", p->sources[0].path, names);
 }
 
 static int read_numbers(plotting *p) {
     int code = p->column_count > 0 ? CLI_OK : default_columns(p);
-    if (p->x_column == NULL) p->x_column = p->sources[0].table.fields[0];
+    if (p->x_column == NULL) p->x_column = p->sources[0].table->fields[0];
     for (size_t i = 0; i < p->count && code == CLI_OK; ++i) {
         source *s = &p->sources[i];
         code = read_column(s, p->x_column, p->log_x, &s->x);
@@ -260,7 +267,7 @@ static int draw_lines(const plotting *p, const char *path, mb_plot_series *serie
             for (size_t k = 0; k < p->count; ++k, ++used) {
                 const source *s = &p->sources[k];
                 const char *name = line_name(p, lines[used].name, k, j, columns > 1);
-                series[used] = (mb_plot_series){name, s->x, s->y[j], s->table.rows};
+                series[used] = (mb_plot_series){name, s->x, s->y[j], s->table->rows};
             }
         }
         label_of(labels[i], p->columns[i]);
@@ -297,7 +304,7 @@ int plot_metrics(const char *path, const char *title, const char *name, const ch
     p->count = 1;
     p->title = title;
     p->sources[0].path = name;
-    int code = csv_parse(&p->sources[0].table, name, text, length);
+    int code = parsed(mb_csv_parse(&p->sources[0].table, name, text, length));
     if (code == CLI_OK) code = read_numbers(p);
     if (code == CLI_OK) code = draw(p, path);
     plotting_free(p);
@@ -350,7 +357,7 @@ static int read_args(plotting *p, const cli_args *args) {
     if (code == CLI_OK && reference != NULL) code = read_reference(p, reference);
     for (size_t i = 0; i < p->count && code == CLI_OK; ++i) {
         read_operand(&p->sources[i], args->operands[i]);
-        code = csv_load(&p->sources[i].table, p->sources[i].path);
+        code = parsed(mb_csv_load(&p->sources[i].table, p->sources[i].path));
     }
     tell_apart(p);
     return code;
