@@ -25,8 +25,10 @@ static void test_sizes(void **state) {
     PINNED(mb_mask_settings, 72);
     PINNED(mb_train_settings, 280);
     PINNED(mb_evaluation, 88);
-    PINNED(mb_metrics, 296);
+    PINNED(mb_metrics, 368);
     PINNED(mb_step, 736);
+    PINNED(mb_schema_settings, 80);
+    PINNED(mb_score, 64);
 }
 
 /* A nonzero reserved field is refused wherever a struct goes in. */

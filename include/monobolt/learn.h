@@ -33,6 +33,9 @@ typedef struct mb_dataset_info {
     const char *const *column_names;
     const uint32_t *cardinalities;  /* [columns]                                           */
     const int32_t *cells;           /* [count][columns], MB_HIDDEN where one is missing    */
+    const struct mb_schema *schema; /* what the cells stand for; NULL: only themselves     */
+    const double *numbers;          /* [count][columns] before binning, NAN where there is none; NULL:
+                                       there are none                                      */
 } mb_dataset_info;
 
 /* Reads a file, or a folder, of one of these kinds; each is told by its content or names:
@@ -59,7 +62,9 @@ MB_API mb_status mb_dataset_from_cells(mb_dataset **dataset, const char *name, s
                                        size_t columns, const char *const *column_names,
                                        const uint32_t *cardinalities, const int32_t *cells);
 
-/* The first `count` samples of another, copied. */
+/* Some samples of another, or its first ones, copied. */
+MB_API mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *of,
+                                   const size_t *samples, size_t count);
 MB_API mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *of, size_t count);
 
 /* `count` labelled digits drawn from strokes, white on black; every class as often as the
@@ -108,6 +113,67 @@ MB_API mb_status mb_csv_numbers(const mb_csv *csv, size_t column, double *number
  * for each that is not UTF-8.                                                                */
 enum { MB_CSV_SHOWN = 68 };
 MB_API const char *mb_csv_shown(char out[MB_CSV_SHOWN], const char *text);
+
+/* How the columns of a table become categories, and back. */
+typedef struct mb_schema mb_schema;
+typedef enum mb_binning { MB_BINS_QUANTILES, MB_BINS_EVEN } mb_binning;
+typedef enum mb_decode { MB_DECODE_MEAN, MB_DECODE_MEDIAN } mb_decode;
+
+typedef struct mb_schema_settings {
+    int64_t bins;       /* of a column of numbers                              */
+    int binning;        /* mb_binning                                          */
+    int decode;         /* mb_decode                                           */
+    int64_t categories; /* most of a column of text                            */
+    int64_t rare;       /* texts in fewer rows than this are pooled            */
+    double test;        /* share of the rows that is kept for testing          */
+    double reserved[4]; /* zero                                                */
+} mb_schema_settings;
+MB_API const mb_setting *mb_schema_settings_table(size_t *count);
+
+typedef enum mb_column_kind { MB_COLUMN_TEXT, MB_COLUMN_NUMBER } mb_column_kind;
+
+/* Owned by the schema. */
+typedef struct mb_column {
+    const char *name;
+    mb_column_kind kind;
+    uint32_t cardinality;
+    const char *const *categories; /* text: [cardinality], the most frequent first              */
+    bool pooled;                   /* the last category stands for all that are rare or new     */
+    const double *edges;           /* numbers: [cardinality - 1], rising; x belongs to the bin whose
+                                      lower edge is the last one <= x                           */
+    const double *means, *medians; /* [cardinality]: of the training values in each bin         */
+    double deviation;              /* standard deviation of the training values                 */
+    uint32_t decimals;             /* of the numbers as they were written                       */
+    int decode;                    /* mb_decode                                                 */
+} mb_column;
+
+/* From the rows that settings->test does not keep for testing. missing: "NA,?": fields that stand for
+ * nothing, as empty ones do. Names that are empty or repeat and columns without a value are MB_EFORMAT. */
+MB_API mb_status mb_schema_fit(mb_schema **schema, const mb_csv *csv,
+                               const mb_schema_settings *settings, const char *missing);
+MB_API void mb_schema_destroy(mb_schema *schema);
+MB_API const mb_column *mb_schema_columns(const mb_schema *schema, size_t *count);
+/* Whether a field of a table stands for a missing value. */
+MB_API bool mb_schema_missing(const mb_schema *schema, const char *field);
+
+/* What a table has of a schema's columns. */
+typedef struct mb_schema_report {
+    size_t columns;     /* of the schema, that the table has; the others are all missing       */
+    size_t missing;     /* fields                                                              */
+    size_t unknown;     /* fields of a new category, or that are no numbers: taken as missing  */
+    size_t line;        /* of the first of these, and its column                               */
+    const char *column;
+} mb_schema_report;
+
+/* The rows of a table as samples; columns go by name, others are left out. report may be NULL. */
+MB_API mb_status mb_dataset_from_csv(mb_dataset **dataset, const mb_schema *schema,
+                                     const mb_csv *csv, mb_schema_report *report);
+
+/* What probabilities p [cardinality] say of a column: the most probable category that is not the pool;
+ * the number by the column's mb_decode, NAN for text; either as text.                          */
+MB_API uint32_t mb_column_best(const mb_column *column, const float *p);
+MB_API double mb_column_number(const mb_column *column, const float *p);
+MB_API void mb_column_decode(const mb_column *column, const float *p, char *out, size_t room);
 
 /* -------------------------------------------------------------------- specs -- */
 
@@ -217,6 +283,14 @@ MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *networ
 MB_API const float *mb_network_bin_values(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
+
+/* A CSV file as this network sees it: by the columns it has learned or, before any training, by those that
+ * the [table] section makes of the rows to learn from. MB_TRAIN and MB_TEST are the rows that are not, or
+ * that are, kept for testing; MB_ALL every row, in order. report may be NULL.                 */
+MB_API mb_status mb_network_load_table(mb_dataset **dataset, const mb_network *network,
+                                       const char *path, mb_split split, mb_schema_report *report);
+/* The columns it has learned, to be destroyed; *schema = NULL: it has none. */
+MB_API mb_status mb_network_schema(const mb_network *network, mb_schema **schema);
 
 /* values [count][values]: samples first .. first+count-1 of a dataset as this network sees them: pixels
  * binned, MB_HIDDEN where something is missing.                                              */
@@ -331,6 +405,8 @@ typedef struct mb_score {
     double accuracy;      /* share of right argmax                                              */
     double nll;           /* bits per variable                                                  */
     double ece;           /* expected calibration error in 15 bins                              */
+    double rmse;          /* of a column of numbers, over its deviation in training; else NAN   */
+    double reserved[2];
 } mb_score;
 
 typedef struct mb_metrics {

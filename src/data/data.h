@@ -36,6 +36,8 @@ struct mb_dataset {
     int32_t *cells;
     uint32_t *cardinalities;
     char **column_names; /* info.columns of them */
+    mb_schema *schema;   /* or NULL              */
+    double *numbers;     /* or NULL              */
 };
 
 /* Samples of nothing yet: a name, a count, labels that are all missing. */

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "data/data.h"
+#include "data/schema.h"
 
 size_t mb_shape_pixels(const mb_shape *shape) {
     return (size_t)shape->height * shape->width * shape->channels;
@@ -95,6 +96,8 @@ void mb_dataset_destroy(mb_dataset *dataset) {
     if (dataset == NULL) return;
     mb_names_free(dataset->class_names, dataset->info.classes);
     mb_names_free(dataset->column_names, dataset->info.columns);
+    mb_schema_destroy(dataset->schema);
+    mb_free(dataset->numbers);
     mb_free(dataset->cardinalities);
     mb_free(dataset->cells);
     mb_free(dataset->labels);
@@ -162,36 +165,80 @@ mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, size_t 
     return MB_OK;
 }
 
-static mb_status head_fill(mb_dataset *dataset, const mb_dataset_info *of) {
-    size_t count = dataset->info.count;
-    memcpy(dataset->labels, of->labels, count * sizeof *of->labels);
-    dataset->info.classes = of->classes;
-    if (of->class_names) {
-        MB_TRY(mb_dataset_name_classes(dataset, of->class_names, of->classes));
+/* Rows of `size` bytes. */
+static void rows_copy(void *to, const void *from, const size_t *rows, size_t count, size_t size) {
+    for (size_t i = 0; i < count; ++i) {
+        memcpy((char *)to + i * size, (const char *)from + rows[i] * size, size);
     }
+}
+
+static mb_status select_images(mb_dataset **out, const mb_dataset_info *of, const size_t *rows,
+                               size_t count) {
+    const mb_shape shape = {count, of->height, of->width, of->channels};
+    MB_TRY(mb_dataset_allocate(out, of->name, &shape));
+    rows_copy((*out)->images, of->images, rows, count, mb_shape_pixels(&shape));
+    rows_copy((*out)->labels, of->labels, rows, count, sizeof *of->labels);
+    (*out)->info.classes = of->classes;
+    if (of->class_names == NULL) return MB_OK;
+    (*out)->info.classes = 0;
+    return mb_dataset_name_classes(*out, of->class_names, of->classes);
+}
+
+static mb_status select_cells(mb_dataset **out, const mb_dataset_info *of, const size_t *rows,
+                              size_t count) {
+    int32_t *cells;
+    MB_TRY(mb_alloc(&cells, count * of->columns, sizeof *cells));
+    rows_copy(cells, of->cells, rows, count, of->columns * sizeof *cells);
+    mb_status status = mb_dataset_from_cells(out, of->name, count, of->columns, of->column_names,
+                                             of->cardinalities, cells);
+    mb_free(cells);
+    MB_TRY(status);
+    mb_dataset *d = *out;
+    if (of->schema) {
+        MB_TRY(mb_schema_copy(&d->schema, of->schema));
+        d->info.schema = d->schema;
+    }
+    if (of->numbers == NULL) return MB_OK;
+    MB_TRY(mb_alloc(&d->numbers, count * of->columns, sizeof *d->numbers));
+    rows_copy(d->numbers, of->numbers, rows, count, of->columns * sizeof *d->numbers);
+    d->info.numbers = d->numbers;
     return MB_OK;
 }
 
-mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t count) {
-    if (dataset == NULL || from == NULL) {
-        return mb_fail(MB_EINVAL, "mb_dataset_head: NULL argument");
+mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *from, const size_t *samples,
+                            size_t count) {
+    if (dataset == NULL || from == NULL || samples == NULL) {
+        return mb_fail(MB_EINVAL, "mb_dataset_select: NULL argument");
     }
     const mb_dataset_info *of = &from->info;
     *dataset = NULL;
-    if (count == 0 || count > of->count) {
-        return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, of->count);
+    if (count == 0) return mb_fail(MB_EINVAL, "no sample of %s is selected", of->name);
+    for (size_t i = 0; i < count; ++i) {
+        if (samples[i] < of->count) continue;
+        return mb_fail(MB_EINVAL, "sample %zu of %s, which has %zu", samples[i] + 1, of->name,
+                       of->count);
     }
-    if (of->columns > 0) {
-        return mb_dataset_from_cells(dataset, of->name, count, of->columns, of->column_names,
-                                     of->cardinalities, of->cells);
-    }
-    const mb_shape shape = {count, of->height, of->width, of->channels};
-    MB_TRY(mb_dataset_allocate(dataset, of->name, &shape));
-    memcpy((*dataset)->images, of->images, count * mb_shape_pixels(&shape));
-    mb_status status = head_fill(*dataset, of);
+    mb_status status = of->columns > 0 ? select_cells(dataset, of, samples, count)
+                                       : select_images(dataset, of, samples, count);
     if (status != MB_OK) {
         mb_dataset_destroy(*dataset);
         *dataset = NULL;
     }
+    return status;
+}
+
+mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t count) {
+    size_t *samples;
+    if (dataset == NULL || from == NULL) {
+        return mb_fail(MB_EINVAL, "mb_dataset_head: NULL argument");
+    }
+    *dataset = NULL;
+    if (count == 0 || count > from->info.count) {
+        return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, from->info.count);
+    }
+    MB_TRY(mb_alloc(&samples, count, sizeof *samples));
+    for (size_t i = 0; i < count; ++i) samples[i] = i;
+    mb_status status = mb_dataset_select(dataset, from, samples, count);
+    mb_free(samples);
     return status;
 }

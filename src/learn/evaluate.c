@@ -39,6 +39,7 @@ typedef struct tally {
     calibration calibration;
     size_t hidden;
     double right, bits;
+    double square; /* of numbers */
 } tally;
 
 typedef struct evaluation {
@@ -79,7 +80,18 @@ static mb_score tally_score(const tally *t, const char *name) {
                       .hidden = t->hidden,
                       .accuracy = t->right / hidden,
                       .nll = t->bits / hidden,
-                      .ece = calibration_error(&t->calibration)};
+                      .ece = calibration_error(&t->calibration),
+                      .rmse = NAN};
+}
+
+/* The squared error of a number. */
+static void column_error(evaluation *e, size_t v, const float *row, const double *numbers,
+                         size_t sample) {
+    size_t count;
+    const mb_column *columns = mb_schema_columns(e->data->schema, &count);
+    if (numbers == NULL || columns == NULL || columns[v].kind != MB_COLUMN_NUMBER) return;
+    double away = mb_column_number(&columns[v], row) - numbers[sample * count + v];
+    e->columns[v].square += away * away;
 }
 
 /* One part of one sample: its values, what was observed of it, its probabilities. */
@@ -96,7 +108,10 @@ static void score_part(evaluation *e, size_t index, size_t sample, const int32_t
             const float *row = p + run->offset + i * run->k;
             if (observed[v] != MB_HIDDEN || values[v] == MB_HIDDEN) continue;
             tally_add(&e->parts[index], row, run->k, values[v]);
-            if (columns) tally_add(&e->columns[v], row, run->k, values[v]);
+            if (columns) {
+                tally_add(&e->columns[v], row, run->k, values[v]);
+                column_error(e, v, row, e->data->numbers, sample);
+            }
             if (image) {
                 mb_image_error_add(&e->image, row, e->network->bin_values, run->k,
                                    e->data->images[sample * visible->variables + v]);
@@ -147,7 +162,11 @@ static void finish(const evaluation *e, mb_metrics *m) {
         m->scores[i] = tally_score(&e->parts[i], e->network->visible[i].name);
     }
     for (size_t c = 0; e->columns && c < e->network->info.columns; ++c) {
-        e->how->columns[c] = tally_score(&e->columns[c], e->data->column_names[c]);
+        const mb_column *column = mb_schema_columns(e->data->schema, NULL);
+        mb_score *score = &e->how->columns[c];
+        *score = tally_score(&e->columns[c], e->data->column_names[c]);
+        if (column == NULL || column[c].kind != MB_COLUMN_NUMBER) continue;
+        score->rmse = sqrt(e->columns[c].square / (double)score->hidden) / column[c].deviation;
     }
 }
 
@@ -223,5 +242,5 @@ mb_score mb_metrics_score(const mb_metrics *metrics, const char *name) {
     for (size_t i = 0; metrics && name && i < metrics->score_count && i < MB_ROLES; ++i) {
         if (strcmp(metrics->scores[i].name, name) == 0) return metrics->scores[i];
     }
-    return (mb_score){.name = name, .accuracy = NAN, .nll = NAN, .ece = NAN};
+    return (mb_score){.name = name, .accuracy = NAN, .nll = NAN, .ece = NAN, .rmse = NAN};
 }

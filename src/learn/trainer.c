@@ -67,6 +67,7 @@ mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_data
         mb_image_bin_values(network->bin_values, network->info.bins, data->images,
                             data->count * pixels);
     }
+    if (data->schema) MB_GOTO(fail, status, mb_network_set_schema(network, data->schema));
     mb_solver_settings settings = network->spec->solver;
     settings.threads = threads;
     settings.unrolled = network->spec->train.gradient == MB_UNROLLED;

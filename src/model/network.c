@@ -15,6 +15,7 @@
 #define FORMAT_KEY "format"
 #define FORMAT "monobolt-network-1"
 #define SPEC_KEY "spec"
+#define SCHEMA_KEY "columns"
 #define BIN_VALUES "bins"
 
 /* ------------------------------------------------------------------- creation -- */
@@ -189,7 +190,9 @@ mb_status mb_network_from_file(mb_network **out, const mb_safetensors *file, con
     }
     MB_TRY(mb_spec_parse(&spec, path, text, strlen(text)));
     MB_TRY(from_spec(out, spec, path));
-    mb_status status = file_fill(*out, file, path);
+    const char *schema = mb_safetensors_metadata(file, SCHEMA_KEY);
+    mb_status status = schema ? mb_strdup(&(*out)->schema, schema) : MB_OK;
+    if (status == MB_OK) status = file_fill(*out, file, path);
     if (status != MB_OK) {
         mb_network_destroy(*out);
         *out = NULL;
@@ -222,6 +225,7 @@ mb_status mb_network_load(mb_network **out, const char *path) {
 
 void mb_network_destroy(mb_network *network) {
     if (network == NULL) return;
+    mb_free(network->schema);
     mb_free(network->runs);
     mb_free(network->theta);
     mb_free(network->bin_values);
@@ -396,9 +400,11 @@ void mb_network_file_end(mb_network_file *file) {
 
 mb_status mb_network_file_write(const mb_network *network, const mb_network_file *file,
                                 const char *path) {
-    mb_metadata metadata[] = {{FORMAT_KEY, FORMAT}, {SPEC_KEY, network->spec->text}};
+    mb_metadata metadata[] = {{FORMAT_KEY, FORMAT},
+                              {SPEC_KEY, network->spec->text},
+                              {SCHEMA_KEY, network->schema}};
     return mb_safetensors_write(path, file->tensors, file->count, metadata,
-                                sizeof metadata / sizeof *metadata);
+                                network->schema ? 3 : 2);
 }
 
 mb_status mb_network_save(const mb_network *network, const char *path) {

@@ -38,6 +38,7 @@ struct mb_network {
     size_t temperatures;     /* of all parts                                                   */
     float *theta;            /* [temperatures]: their logarithms, so they stay positive        */
     float *bin_values;       /* [info.bins]: see mb_network_bin_values                         */
+    char *schema;            /* JSON: what its columns stand for (data/schema.h); NULL: nothing */
 };
 
 /* The part of a role, or NULL. */

@@ -105,7 +105,18 @@ static const mb_ini_text data_texts[] = {
      "what the tool takes when it is not told: a name that monobolt fetch knows, or a folder"},
 };
 
-enum { MODEL, TIER, BLOCK, SOLVER, DATA, MASK, TRAIN, TYPE_COUNT };
+typedef struct table_values {
+    mb_schema_settings settings; /* first, so that the table's offsets hold */
+    const char *missing;
+} table_values;
+
+#define MISSING "NA,?"
+static const mb_ini_text table_texts[] = {
+    {"missing", offsetof(table_values, missing), "TEXT,TEXT...", MISSING,
+     "fields that stand for a missing value; empty ones always do"},
+};
+
+enum { MODEL, TIER, BLOCK, SOLVER, DATA, TABLE, MASK, TRAIN, TYPE_COUNT };
 
 static const mb_ini_type types[TYPE_COUNT] = {
     [MODEL] = {.name = "model",
@@ -142,6 +153,14 @@ static const mb_ini_type types[TYPE_COUNT] = {
               .size = sizeof(data_values),
               .texts = data_texts,
               .text_count = sizeof data_texts / sizeof *data_texts},
+    [TABLE] = {.name = "table",
+               .usage = "[table]",
+               .help = "how the columns of a CSV file become categories",
+               .words = 1,
+               .size = sizeof(table_values),
+               .table = mb_schema_settings_table,
+               .texts = table_texts,
+               .text_count = sizeof table_texts / sizeof *table_texts},
     [MASK] = {.name = "mask",
               .usage = "[mask]",
               .help = "what a sample shows",
@@ -465,6 +484,11 @@ static mb_status spec_build(mb_spec *spec) {
         if (ini->sections[i].type == &types[BLOCK]) MB_TRY(block_build(spec, &ini->sections[i]));
     }
     settings_build(spec, SOLVER, &spec->solver, sizeof spec->solver);
+    settings_build(spec, TABLE, &spec->table, sizeof spec->table);
+    const mb_ini_section *table = mb_ini_find(ini, &types[TABLE]);
+    if (table && ((const table_values *)table->values)->missing) {
+        spec->missing = ((const table_values *)table->values)->missing;
+    }
     settings_build(spec, MASK, &spec->mask, sizeof spec->mask);
     settings_build(spec, TRAIN, &spec->train, sizeof spec->train);
     return data_build(spec);
@@ -478,6 +502,9 @@ mb_status mb_spec_parse(mb_spec **out, const char *name, const char *text, size_
     size_t settings;
     const mb_setting *table = mb_mask_settings_table(&settings);
     mb_settings_default(table, settings, &spec->mask);
+    table = mb_schema_settings_table(&settings);
+    mb_settings_default(table, settings, &spec->table);
+    spec->missing = MISSING;
     table = mb_train_settings_table(&settings);
     mb_settings_default(table, settings, &spec->train);
     mb_solver_settings_default(&spec->solver);

@@ -30,6 +30,7 @@
  *     columns = cells        ; the tier of a table's columns, a variable each
  *     dataset = mnist        ; what the tool takes when it is not told
  *
+ *     [table]                ; the names of mb_schema_settings_table, and missing = NA,?
  *     [mask]                 ; the names of mb_mask_settings_table
  *     [train]                ; the names of mb_train_settings_table
  *
@@ -53,6 +54,8 @@ typedef struct mb_spec {
     mb_solver_settings solver; /* the defaults where the file is silent            */
     mb_mask_settings mask;
     mb_train_settings train;
+    mb_schema_settings table;  /* how columns become categories                    */
+    const char *missing;       /* "NA,?"                                           */
     size_t image_tiers[MB_IMAGE_TIERS_MAX]; /* they carry the same pixels          */
     size_t image_count;        /* 0: there is no image                             */
     size_t label_tier;         /* SIZE_MAX: none                                   */

@@ -17,6 +17,9 @@ mb_status mb_network_fits(const mb_network *network, const mb_dataset_info *data
 mb_status mb_sample_values(const mb_network *network, const mb_dataset_info *data, size_t sample,
                            const uint8_t *image, int32_t *values);
 
+/* Takes over what the columns of a dataset stand for. */
+mb_status mb_network_set_schema(mb_network *network, const mb_schema *schema);
+
 /* What a mask has to draw for this network. */
 mb_mask_frame mb_network_frame(const mb_network *network);
 

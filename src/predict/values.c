@@ -33,10 +33,11 @@ static mb_status columns_fit(const mb_network *network, const mb_dataset_info *d
     }
     for (size_t c = 0; c < data->columns; ++c) {
         if (data->cardinalities[c] <= part->visible->cardinalities[c]) continue;
+        char shown[MB_CSV_SHOWN];
         return mb_fail(MB_EINVAL, "%s: column %zu (%s) has %" PRIu32
                                   " categories, the network's %" PRIu32,
-                       data->name, c + 1, data->column_names[c], data->cardinalities[c],
-                       part->visible->cardinalities[c]);
+                       data->name, c + 1, mb_csv_shown(shown, data->column_names[c]),
+                       data->cardinalities[c], part->visible->cardinalities[c]);
     }
     return MB_OK;
 }

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 #include "bench.h"
-#include "images.h"
+#include "data.h"
 
 enum {
     OPERATOR,     /* Phi                                                       */
@@ -114,7 +114,7 @@ static int load_images(session *s, bool train) {
     if (name == NULL || strcmp(name, "digits") == 0) return drawn_images(s, count);
     snprintf(path, sizeof path, "data/%s", name);
     if (given == NULL && stat(path, &exists) != 0) return drawn_images(s, count);
-    return images_load(&s->images, s->network, given, MB_TRAIN);
+    return data_load(&s->images, s->network, given, MB_TRAIN);
 }
 
 /* ------------------------------------------------------------------------- set-up -- */
@@ -152,7 +152,7 @@ static int prepare(session *s, bench *b, bool train) {
     s->batch = (size_t)b->batch;
     code = load_images(s, train);
     if (code == CLI_OK && train && cli_has(b->args, "batch")) {
-        code = images_limit(&s->images, s->batch);
+        code = data_limit(&s->images, s->batch);
     }
     if (code != CLI_OK) return code;
     size_t count = mb_dataset_describe(s->images)->count;

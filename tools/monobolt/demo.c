@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "images.h"
+#include "data.h"
 #include "sheet.h"
 
 static const cli_option options[] = {
@@ -130,7 +130,7 @@ static int train_digits(demo *d) {
     enum { PROBE = 8 };
     mb_dataset *images = NULL;
     int code = load_network(d);
-    if (code == CLI_OK) code = images_load(&images, d->network, NULL, MB_TRAIN);
+    if (code == CLI_OK) code = data_load(&images, d->network, NULL, MB_TRAIN);
     double began = cli_clock();
     if (code == CLI_OK) code = train_steps(d, images, PROBE, "looking how fast this machine is");
     if (code == CLI_OK) code = load_network(d); /* from the start again */
@@ -138,7 +138,7 @@ static int train_digits(demo *d) {
         const mb_train_settings *train = mb_network_train_settings(d->network);
         double steps = d->seconds * PROBE / (cli_clock() - began);
         size_t batches = (size_t)(steps / (double)train->epochs) + 1;
-        code = images_limit(&images, batches * (size_t)train->batch);
+        code = data_limit(&images, batches * (size_t)train->batch);
         size_t count = code == CLI_OK ? mb_dataset_describe(images)->count : 0;
         batches = count / (size_t)train->batch + (count % (size_t)train->batch != 0);
         began = cli_clock();
@@ -152,7 +152,7 @@ static int train_digits(demo *d) {
     d->info = mb_network_describe(d->network);
     snprintf(d->network_file, sizeof d->network_file, "%s/network.safetensors", d->out);
     if (mb_network_save(d->network, d->network_file) != MB_OK) return cli_fail("%s", mb_error());
-    return images_load(&d->images, d->network, NULL, MB_TEST);
+    return data_load(&d->images, d->network, NULL, MB_TEST);
 }
 
 /* ------------------------------------------------------------------ which to show -- */
@@ -184,7 +184,7 @@ static int prepare(demo *d) {
         if (network == NULL) return fall_back(d, mb_error());
         return cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK) code = images_load(&d->images, d->network, data, MB_TEST);
+    if (code == CLI_OK) code = data_load(&d->images, d->network, data, MB_TEST);
     return code;
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cli.h"
-#include "images.h"
+#include "data.h"
 
 static const cli_option options[] = {
     {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
@@ -200,8 +200,8 @@ static int set_mask(evaluation *e) {
 
 static int load_images(evaluation *e) {
     mb_split split;
-    if (!images_split(cli_text(e->args, "split"), &split)) return CLI_USAGE;
-    return images_load(&e->images, e->network, cli_text(e->args, "data"), split);
+    if (!data_split(cli_text(e->args, "split"), &split)) return CLI_USAGE;
+    return data_load(&e->images, e->network, cli_text(e->args, "data"), split);
 }
 
 static int run_all(evaluation *e) {

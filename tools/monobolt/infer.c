@@ -8,16 +8,19 @@
 #include <string.h>
 
 #include "cli.h"
-#include "images.h"
+#include "data.h"
+#include "infer_table.h"
 #include "pictures.h"
 #include "sheet.h"
 
 static const cli_option options[] = {
-    {"out", "DIR", "out/infer", "where the results go"},
+    {"out", "DIR|FILE.csv", NULL, "where the results go; default: out/infer, out/filled.csv of a table"},
     {"mask", "KIND|FILE", "random",
      "random, patch, top, bottom, none; or a PNG, not black = shown"},
     {"observe", "P", "0.4", "share of the pixels that is shown (random)"},
     {"patch", "N", "14", "side of the hidden square (patch)"},
+    {"hide", "COLUMN[,COLUMN...]", NULL, "predict these columns of a table in every row"},
+    {"all", NULL, NULL, "list every category of a filled field with its probability"},
     {"label", "CLASS", NULL, "tell the model the class of every image"},
     {"seed", "N", "1", "of the mask"},
     {"limit", "N", "0", "only the first N images; 0: all"},
@@ -50,7 +53,7 @@ static int load(inference *f) {
     for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
         const char *path = f->args->operands[i + 1];
         if (f->limit > 0 && count >= (size_t)f->limit) break;
-        code = images_load(&f->sources[i], f->network, path, f->split);
+        code = data_load(&f->sources[i], f->network, path, f->split);
         if (code != CLI_OK) return code;
         const mb_dataset_info *d = mb_dataset_describe(f->sources[i]);
         if (d->height != f->info->height || d->width != f->info->width ||
@@ -122,16 +125,6 @@ static int make_masks(inference *f) {
 
 /* ------------------------------------------------------------------------- output -- */
 
-/* A path as a field of a CSV file. */
-static void csv_text(FILE *out, const char *text) {
-    fputc('"', out);
-    for (; *text; ++text) {
-        if (*text == '"') fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
 static int write_table(const inference *f, const char *folder) {
     char path[4096], *text = NULL;
     size_t length = 0;
@@ -145,7 +138,7 @@ static int write_table(const inference *f, const char *folder) {
         const mb_result *r = &f->pictures.results[i];
         const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
-        csv_text(out, source_of(f, i));
+        csv_field(out, source_of(f, i));
         fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->pictures.index[i], mb_outcome_name(r->outcome),
                 r->iterations, r->residual, r->certificate, r->free_energy);
         if (p && f->pictures.truth[i] == MB_HIDDEN)
@@ -258,7 +251,7 @@ static int print_results(const inference *f, const char *folder) {
 }
 
 static int write_all(const inference *f) {
-    const char *folder = cli_text(f->args, "out");
+    const char *given = cli_text(f->args, "out"), *folder = given ? given : "out/infer";
     int code = folder_make(folder);
     if (code == CLI_OK) code = write_pictures(f, folder);
     if (code == CLI_OK) code = write_table(f, folder);
@@ -273,7 +266,7 @@ static int read_options(inference *f) {
     if (!cli_integer(f->args, "seed", 0, INT64_MAX, &f->seed) ||
         !cli_integer(f->args, "limit", 0, INT64_MAX, &f->limit) ||
         !cli_integer(f->args, "columns", 1, 100, &f->columns) ||
-        !images_split(cli_text(f->args, "split"), &f->split)) {
+        !data_split(cli_text(f->args, "split"), &f->split)) {
         return CLI_USAGE;
     }
     if (mb_network_load(&f->network, f->args->operands[0]) != MB_OK)
@@ -290,6 +283,14 @@ static int read_options(inference *f) {
 static int run(const cli_args *args) {
     inference f = {.args = args};
     int code = read_options(&f);
+    if (code == CLI_OK && f.info->columns > 0) {
+        code = infer_table(args, f.network, &f.settings);
+        mb_network_destroy(f.network);
+        return code;
+    }
+    if (code == CLI_OK && (cli_has(args, "hide") || cli_has(args, "all"))) {
+        code = cli_usage("--hide and --all are for tables");
+    }
     if (code == CLI_OK) code = load(&f);
     if (code == CLI_OK) code = make_masks(&f);
     if (code == CLI_OK) {
@@ -307,8 +308,8 @@ static int run(const cli_args *args) {
 
 const cli_command command_infer = {
     .name = "infer",
-    .summary = "complete images and name them",
-    .operands = "NETWORK IMAGES...",
+    .summary = "complete images and name them, or fill a table",
+    .operands = "NETWORK IMAGES...|CSV",
     .least = 2,
     .most = 100000,
     .about =
@@ -317,7 +318,10 @@ const cli_command command_infer = {
         "the class.\nIn the output folder: 00000.png and so on, the completed images; sheet.png, "
         "what was shown (hidden pixels are blue), the completion and the original side by side; "
         "results.csv, a line per image with label probabilities and certificate; pixels.npy "
-        "([images][rows][columns][channels x bins]) and labels.npy, all probabilities.",
+        "([images][rows][columns][channels x bins]) and labels.npy, all probabilities.\nA network of a table "
+        "takes a CSV file and fills its missing fields: FILE.csv, the table without holes; "
+        "FILE.cells.csv, each filled field with its probability; FILE.rows.csv, the certificate of "
+        "each row.",
     .options = options,
     .settings = mb_solver_settings_table,
     .run = run};

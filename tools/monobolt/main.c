@@ -6,11 +6,12 @@
 #include "cli.h"
 
 extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
-    command_plot, command_inspect, command_bench;
+    command_spec, command_plot, command_inspect, command_bench;
 
 static const cli_command *const commands[] = {
     &command_demo,
     &command_fetch,
+    &command_spec,
     &command_train,
     &command_eval,
     &command_infer,

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "cli.h"
-#include "images.h"
+#include "data.h"
 
 enum { FILES_MOST = 24, COLUMNS_MOST = 8, LINES_MOST = 24 /* of a panel */, LABEL = 256 };
 

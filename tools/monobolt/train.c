@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "images.h"
+#include "data.h"
 #include "plot.h"
 
 static const cli_option options[] = {
@@ -411,10 +411,10 @@ static int train(training *t) {
 
 static int load_data(training *t) {
     const char *given = cli_text(t->args, "data");
-    int code = images_load(&t->images, t->network, given, MB_TRAIN);
-    if (code == CLI_OK) code = images_limit(&t->images, (size_t)t->limit);
+    int code = data_load(&t->images, t->network, given, MB_TRAIN);
+    if (code == CLI_OK) code = data_limit(&t->images, (size_t)t->limit);
     if (code == CLI_OK && t->validate > 0) {
-        code = images_load(&t->tests, t->network, given, MB_TEST);
+        code = data_load(&t->tests, t->network, given, MB_TEST);
     }
     return code;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of datasets to images.
+ * Names of datasets to samples.
  */
-#include "images.h"
+#include "data.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static bool is_below(const char *name, char *path, size_t room) {
            stat(path, &exists) == 0;
 }
 
-bool images_there(const mb_network *network) {
+bool data_there(const mb_network *network) {
     const char *name = mb_network_describe(network)->dataset;
     char path[1024];
     struct stat exists;
@@ -32,7 +32,40 @@ bool images_there(const mb_network *network) {
                     stat(name, &exists) == 0);
 }
 
-int images_load(mb_dataset **dataset, const mb_network *network, const char *given,
+bool data_is_table(const char *name) {
+    size_t length = strlen(name);
+    return (length > 4 && strcmp(name + length - 4, ".csv") == 0) ||
+           (length > 7 && strcmp(name + length - 7, ".csv.gz") == 0);
+}
+
+void data_notes(const mb_network *network, const char *path, const mb_schema_report *report) {
+    size_t columns = mb_network_describe(network)->columns;
+    if (report->columns < columns) {
+        fprintf(stderr, "monobolt: %s has %zu of the %zu columns; the others are missing\n", path,
+                report->columns, columns);
+    }
+    if (report->unknown > 0) {
+        char shown[MB_CSV_SHOWN];
+        fprintf(stderr, "monobolt: %s: %zu field%s not seen in training, taken as missing; the first is "
+                        "in line %zu%s%s\n",
+                path, report->unknown, report->unknown == 1 ? "" : "s", report->line,
+                report->column ? ", column " : "",
+                report->column ? mb_csv_shown(shown, report->column) : "");
+    }
+}
+
+/* What a table has that the network does not know is said once, on stderr. */
+static int table_load(mb_dataset **dataset, const mb_network *network, const char *path,
+                      mb_split split) {
+    mb_schema_report report;
+    if (mb_network_load_table(dataset, network, path, split, &report) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    data_notes(network, path, &report);
+    return CLI_OK;
+}
+
+int data_load(mb_dataset **dataset, const mb_network *network, const char *given,
                 mb_split split) {
     const mb_network_info *info = mb_network_describe(network);
     const char *name = given ? given : info->dataset;
@@ -43,6 +76,7 @@ int images_load(mb_dataset **dataset, const mb_network *network, const char *giv
     if (strcmp(name, "digits") == 0) {
         return digits(dataset, info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
+    if (data_is_table(name)) return table_load(dataset, network, name, split);
     bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
         for (const char *const *known = mb_fetch_names(); *known; ++known) {
@@ -54,13 +88,13 @@ int images_load(mb_dataset **dataset, const mb_network *network, const char *giv
     return cli_fail("%s", mb_error());
 }
 
-bool images_split(const char *text, mb_split *split) {
+bool data_split(const char *text, mb_split *split) {
     *split = strcmp(text, "train") == 0 ? MB_TRAIN : MB_TEST;
     if (*split == MB_TRAIN || strcmp(text, "test") == 0) return true;
     return cli_usage("--split %s is neither train nor test", text), false;
 }
 
-int images_limit(mb_dataset **dataset, size_t limit) {
+int data_limit(mb_dataset **dataset, size_t limit) {
     mb_dataset *part;
     if (limit == 0 || limit >= mb_dataset_describe(*dataset)->count) return CLI_OK;
     if (mb_dataset_head(&part, *dataset, limit) != MB_OK) return cli_fail("%s", mb_error());

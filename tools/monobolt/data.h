@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Finding the samples that a command works on, and the folder it writes to.
+ */
+#ifndef MONOBOLT_DATA_H
+#define MONOBOLT_DATA_H
+
+#include "cli.h"
+
+/* Loads the split of a dataset: `given` is a folder, a CSV file or a name below data/, NULL: what the
+ * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
+int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
+
+/* Whether a name is that of a CSV file; and what is to be said of one, on stderr. */
+bool data_is_table(const char *name);
+void data_notes(const mb_network *network, const char *path, const mb_schema_report *report);
+
+/* Whether the dataset that the network's spec names can be found here. */
+bool data_there(const mb_network *network);
+
+/* "train" or "test"; false: the message is printed, return CLI_USAGE. */
+bool data_split(const char *text, mb_split *split);
+
+/* Only the first `limit` images; 0: all. */
+int data_limit(mb_dataset **dataset, size_t limit);
+
+/* Creates a folder and those above it. Names of files in it then fit into 4,096 characters. */
+enum { FOLDER_LENGTH = 3000 };
+int folder_make(const char *path);
+
+#endif

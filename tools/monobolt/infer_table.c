@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * monobolt infer on a table: fill what is missing, with a probability for each field and a certificate
+ * for each row.
+ */
+#include <stdio.h>
+
+#include "infer_table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+
+enum { TEXT_MOST = 4096, CELLS = 0, ROWS, FILLED, FILES, ITERATIONS_MOST = 3000 };
+#define EXACT 1e-2
+
+typedef struct filling {
+    const cli_args *args;
+    const mb_network_info *info;
+    mb_csv *csv;
+    mb_schema *schema;
+    mb_dataset *rows;
+    const mb_column *columns;
+    size_t *column_of; /* [columns of the file]: of the schema; SIZE_MAX: none */
+    bool *hide;        /* [columns of the schema]: predicted in every row      */
+    struct {
+        FILE *out;
+        char *text, path[4096];
+        size_t length;
+    } files[FILES];
+    size_t filled, unfinished;
+    double probability, certificate; /* summed; the largest */
+    json_t *json;
+} filling;
+
+void csv_field(FILE *out, const char *text) {
+    if (strpbrk(text, ",\"\r\n") == NULL) {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; ++text) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+/* ------------------------------------------------------------------------ set-up -- */
+
+static int match_columns(filling *f) {
+    f->column_of = calloc(f->csv->columns, sizeof *f->column_of);
+    f->hide = calloc(f->info->columns, sizeof *f->hide);
+    if (!f->column_of || !f->hide) return cli_fail("out of memory");
+    for (size_t i = 0; i < f->csv->columns; ++i) {
+        f->column_of[i] = SIZE_MAX;
+        for (size_t c = 0; c < f->info->columns; ++c) {
+            if (strcmp(f->columns[c].name, f->csv->fields[i]) == 0) f->column_of[i] = c;
+        }
+    }
+    for (const char *name = cli_text(f->args, "hide"); name && *name;) {
+        size_t length = strcspn(name, ","), c = 0;
+        while (c < f->info->columns && (strlen(f->columns[c].name) != length ||
+                                        strncmp(f->columns[c].name, name, length) != 0)) {
+            ++c;
+        }
+        if (c == f->info->columns) {
+            return cli_usage("--hide: the network has no column '%.*s'", (int)length, name);
+        }
+        f->hide[c] = true;
+        name += length + (name[length] == ',');
+    }
+    return CLI_OK;
+}
+
+/* FILE.csv, FILE.cells.csv, FILE.rows.csv; a folder gets filled.csv. */
+static int name_files(filling *f) {
+    const char *given = cli_text(f->args, "out");
+    char stem[3200];
+    if (given == NULL) given = "out/filled.csv";
+    if (strlen(given) > FOLDER_LENGTH) return cli_usage("--out: the name is too long");
+    snprintf(stem, sizeof stem, "%s%s", given, data_is_table(given) ? "" : "/filled.csv");
+    char *slash = strrchr(stem, '/');
+    if (slash != NULL && slash != stem) {
+        *slash = '\0';
+        int code = folder_make(stem);
+        if (code != CLI_OK) return code;
+        *slash = '/';
+    }
+    stem[strlen(stem) - 4] = '\0';
+    snprintf(f->files[FILLED].path, sizeof f->files[FILLED].path, "%s.csv", stem);
+    snprintf(f->files[CELLS].path, sizeof f->files[CELLS].path, "%s.cells.csv", stem);
+    snprintf(f->files[ROWS].path, sizeof f->files[ROWS].path, "%s.rows.csv", stem);
+    for (int i = 0; i < FILES; ++i) {
+        f->files[i].out = open_memstream(&f->files[i].text, &f->files[i].length);
+        if (f->files[i].out == NULL) return cli_fail("out of memory");
+    }
+    return CLI_OK;
+}
+
+static int prepare(filling *f, const mb_network *network) {
+    const char *path = f->args->operands[1];
+    mb_schema_report report;
+    if (f->args->operand_count > 2) return cli_usage("a table is filled one at a time");
+    if (mb_network_schema(network, &f->schema) != MB_OK) return cli_fail("%s", mb_error());
+    if (f->schema == NULL) {
+        return cli_fail("%s has learned no table: train it first", f->args->operands[0]);
+    }
+    f->columns = mb_schema_columns(f->schema, NULL);
+    if (mb_csv_load(&f->csv, path) != MB_OK ||
+        mb_dataset_from_csv(&f->rows, f->schema, f->csv, &report) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    data_notes(network, path, &report);
+    int code = match_columns(f);
+    return code == CLI_OK ? name_files(f) : code;
+}
+
+/* ----------------------------------------------------------------------- answers -- */
+
+static mb_status show_known(void *context, size_t first, size_t count, int32_t *values,
+                            uint8_t *shown) {
+    const filling *f = context;
+    (void)first, (void)values;
+    for (size_t i = 0; i < count * f->info->columns; ++i) shown[i] = !f->hide[i % f->info->columns];
+    return MB_OK;
+}
+
+/* A line of FILE.cells.csv. */
+static void put_cell(filling *f, size_t row, const char *column, const char *text, double p) {
+    FILE *out = f->files[CELLS].out;
+    fprintf(out, "%zu,%zu,", row + 1, f->csv->lines[row + 1]);
+    csv_field(out, column);
+    fputc(',', out);
+    csv_field(out, text);
+    fprintf(out, ",%.4g\n", p);
+    if (f->json == NULL) return;
+    json_array_append_new(f->json, json_pack("{s:I,s:o,s:o,s:f}", "row", (json_int_t)row + 1,
+                                             "column", json_string_nocheck(column), "value",
+                                             json_string_nocheck(text), "probability", p));
+}
+
+/* Column c of a row is to be filled: its probabilities are p. */
+static void fill(filling *f, size_t row, size_t c, const float *p) {
+    const mb_column *column = &f->columns[c];
+    char text[TEXT_MOST];
+    double best = p[mb_column_best(column, p)];
+    mb_column_decode(column, p, text, sizeof text);
+    csv_field(f->files[FILLED].out, text);
+    if (!cli_has(f->args, "all")) put_cell(f, row, column->name, text, best);
+    for (uint32_t i = 0; cli_has(f->args, "all") && i < column->cardinality; ++i) {
+        if (column->kind == MB_COLUMN_NUMBER) {
+            snprintf(text, sizeof text, "%.6g", column->means[i]);
+            put_cell(f, row, column->name, text, p[i]);
+        } else {
+            put_cell(f, row, column->name, column->categories[i], p[i]);
+        }
+    }
+    ++f->filled;
+    f->probability += best;
+}
+
+static void fill_row(filling *f, size_t row, const float *p, const size_t *offset,
+                     const mb_result *result) {
+    size_t before = f->filled;
+    for (size_t i = 0; i < f->csv->columns; ++i) {
+        const char *field = f->csv->fields[(row + 1) * f->csv->columns + i];
+        size_t c = f->column_of[i];
+        if (i > 0) fputc(',', f->files[FILLED].out);
+        if (c != SIZE_MAX && (f->hide[c] || mb_schema_missing(f->schema, field)))
+            fill(f, row, c, p + offset[c]);
+        else
+            csv_field(f->files[FILLED].out, field);
+    }
+    fputc('\n', f->files[FILLED].out);
+    fprintf(f->files[ROWS].out, "%zu,%zu,%zu,%s,%u,%.4g\n", row + 1, f->csv->lines[row + 1],
+            f->filled - before, mb_outcome_name(result->outcome), result->iterations,
+            result->certificate);
+    f->unfinished += result->outcome != MB_CONVERGED;
+    if (!(result->certificate <= f->certificate)) f->certificate = result->certificate;
+}
+
+static bool take_answers(void *context, const mb_prediction *a) {
+    filling *f = context;
+    size_t *offset = calloc(f->info->columns, sizeof *offset);
+    const mb_visible *visible = &f->info->visible[0];
+    if (offset == NULL) return false;
+    for (size_t c = 1; c < f->info->columns; ++c) {
+        offset[c] = offset[c - 1] + visible->cardinalities[c - 1];
+    }
+    for (size_t n = 0; n < a->count; ++n) {
+        fill_row(f, a->first + n, a->probabilities + n * f->info->probabilities, offset,
+                 &a->results[n]);
+    }
+    free(offset);
+    cli_progress("%zu of %zu rows", a->first + a->count, a->total);
+    return true;
+}
+
+/* ------------------------------------------------------------------------ output -- */
+
+static int write_files(filling *f) {
+    for (int i = 0; i < FILES; ++i) {
+        bool good = fclose(f->files[i].out) == 0;
+        f->files[i].out = NULL;
+        if (!good) return cli_fail("out of memory");
+    }
+    for (int i = 0; i < FILES; ++i) {
+        if (mb_file_save(f->files[i].path, f->files[i].text, f->files[i].length) != MB_OK) {
+            return cli_fail("%s", mb_error());
+        }
+    }
+    return CLI_OK;
+}
+
+static int print_summary(const filling *f) {
+    double mean = f->filled > 0 ? f->probability / (double)f->filled : NAN;
+    if (f->json) {
+        return cli_json(json_pack(
+            "{s:I,s:I,s:o,s:o,s:I,s:s,s:O}", "rows", (json_int_t)f->csv->rows, "filled",
+            (json_int_t)f->filled, "mean_probability", cli_json_number(mean), "certificate",
+            cli_json_number(f->certificate), "unfinished", (json_int_t)f->unfinished, "file",
+            f->files[FILLED].path, "cells", f->json));
+    }
+    printf("%s: %zu rows, %zu field%s filled", f->args->operands[1], f->csv->rows, f->filled,
+           f->filled == 1 ? "" : "s");
+    if (f->filled > 0) printf(", mean probability %.1f %%", 100 * mean);
+    if (isfinite(f->certificate)) printf("; certificates up to %.2g", f->certificate);
+    printf("\n");
+    if (f->unfinished > 0) printf("%zu rows did not converge\n", f->unfinished);
+    printf("%s, %s, %s\n", f->files[FILLED].path, f->files[CELLS].path, f->files[ROWS].path);
+    return CLI_OK;
+}
+
+static int fill_all(filling *f, mb_network *network, const mb_solver_settings *settings) {
+    mb_predictor *predictor = NULL;
+    for (size_t i = 0; i < f->csv->columns; ++i) {
+        if (i > 0) fputc(',', f->files[FILLED].out);
+        csv_field(f->files[FILLED].out, f->csv->fields[i]);
+    }
+    fputc('\n', f->files[FILLED].out);
+    fputs("row,line,column,value,probability\n", f->files[CELLS].out);
+    fputs("row,line,filled,outcome,iterations,certificate\n", f->files[ROWS].out);
+    mb_status status = mb_predictor_create(&predictor, network, settings);
+    if (status == MB_OK) {
+        status = mb_predictor_run(predictor, f->rows, 0, show_known, take_answers, f);
+    }
+    cli_progress_end();
+    mb_predictor_destroy(predictor);
+    if (status != MB_OK) return cli_fail("%s", mb_error());
+    int code = write_files(f);
+    return code == CLI_OK ? print_summary(f) : code;
+}
+
+int infer_table(const cli_args *args, mb_network *network, const mb_solver_settings *given) {
+    filling f = {.args = args, .info = mb_network_describe(network)};
+    mb_solver_settings exact = *given, *settings = &exact;
+    if (exact.stop == MB_STOP_RESIDUAL) { /* rows are cheap: until the certificate is small */
+        exact.stop = MB_STOP_CERTIFICATE;
+        exact.tolerance = EXACT;
+        exact.max_iterations = ITERATIONS_MOST;
+    }
+    if (f.info->role_count > 1) return cli_fail("networks of images and columns are not for infer");
+    if (cli_has(args, "json")) f.json = json_array();
+    int code = prepare(&f, network);
+    if (code == CLI_OK) code = fill_all(&f, network, settings);
+    for (int i = 0; i < FILES; ++i) {
+        if (f.files[i].out) fclose(f.files[i].out);
+        free(f.files[i].text);
+    }
+    json_decref(f.json);
+    free(f.column_of), free(f.hide);
+    mb_dataset_destroy(f.rows);
+    mb_schema_destroy(f.schema);
+    mb_csv_destroy(f.csv);
+    return code;
+}
