@@ -36,7 +36,7 @@ static double sum_error(const mb_solver *solver) {
  * - lambda_min).                                                                            */
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
-    bool first = slot->result.applications <= 1;
+    bool first = slot->solve.result.applications <= 1;
     double unit = (first ? 3 : 1) * sum_error(solver);
     double variables = (double)solver->model->variables;
     double rows = variables * s->bound_max - (first ? variables * s->lambda_min : coupling);
@@ -46,7 +46,7 @@ static double product_slack(const mb_solver *solver, const mb_slot *slot, double
 void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
-        solver->kernels->logs(u, slot->q, slot->x, slot->lambda + run->first,
+        solver->kernels->logs(u, slot->solve.q, slot->solve.x, slot->fb.lambda + run->first,
                               slot->hidden + run->first, slot->hidden_count[i], run->k,
                               (float)mb_slot_alpha(solver, slot, i),
                               (float)solver->spectrum.curvature);
@@ -80,30 +80,31 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
 
 void mb_certify(const mb_solver *solver, mb_slot *slot) {
     const mb_model *model = solver->model;
-    const float *u = slot->u;
+    const float *u = slot->solve.u;
     if (solver->settings.method == MB_FORWARD_BACKWARD) { /* which keeps no logarithms */
-        mb_slot_logs(solver, slot, slot->next_u);
-        u = slot->next_u;
+        mb_slot_logs(solver, slot, slot->fb.scratch);
+        u = slot->fb.scratch;
     }
     double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0, inhibition = 0;
     size_t at = 0, hidden = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        entropy += solver->kernels->misfit(&squares, &slack, slot->q, u, slot->g, slot->hidden + at,
-                                           slot->hidden_count[i], solver->runs[i].k);
+        entropy +=
+            solver->kernels->misfit(&squares, &slack, slot->solve.q, u, slot->solve.g,
+                                    slot->hidden + at, slot->hidden_count[i], solver->runs[i].k);
         at += solver->runs[i].count;
         hidden += slot->hidden_count[i];
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        const float *q = slot->q + tier->offset;
-        logits += solver->kernels->dot(q, slot->g + tier->offset, tier->size);
+        const float *q = slot->solve.q + tier->offset;
+        logits += solver->kernels->dot(q, slot->solve.g + tier->offset, tier->size);
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
         if (tier->inhibited > 0) inhibition += self_inhibition(tier, q);
     }
-    slot->result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
+    slot->solve.result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
     if (hidden > 0) slack += product_slack(solver, slot, logits - biases);
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);
-    slot->result.certificate = proven ? bound / mu : INFINITY;
-    slot->result.gap = proven ? bound * bound / (2 * mu) : INFINITY;
+    slot->solve.result.certificate = proven ? bound / mu : INFINITY;
+    slot->solve.result.gap = proven ? bound * bound / (2 * mu) : INFINITY;
 }

@@ -36,19 +36,30 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
     size_t n = model->size, real = sizeof(float);
     s->hidden = mb_arena_take(arena, model->variables, sizeof(uint32_t));
     s->hidden_count = mb_arena_take(arena, solver->run_count, sizeof(size_t));
-    float **tensors[] = {&s->q,    &s->u,      &s->g,    &s->x,      &s->r,
-                         &s->next, &s->next_u, &s->safe, &s->last_r, &s->w_buffer};
-    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; ++i) {
-        *tensors[i] = mb_arena_take(arena, n, real);
-    }
-    s->lambda = mb_arena_take(arena, model->variables, real);
+    float *t[MB_SLOT_TENSORS];
+    for (size_t i = 0; i < MB_SLOT_TENSORS; ++i) t[i] = mb_arena_take(arena, n, real);
+    s->solve = (mb_iterate){.q = t[0], .u = t[1], .g = t[2], .x = t[3]};
+    s->fb = (mb_forward_backward){
+        .r = t[4], .last_r = t[5], .forward = t[6], .plain_q = t[7], .scratch = t[8]};
+    s->peer = (mb_peer){.next = t[4], .next_u = t[5], .softmax = t[6]};
+    s->adjoint = (mb_adjoint){.own_logits = t[0],
+                              .rest = t[1],
+                              .p = t[2],
+                              .sp = t[3],
+                              .phi_sp = t[4],
+                              .right_side = t[5],
+                              .y = t[6],
+                              .s_rest = t[7]};
+    s->sweep = (mb_sweep){.a = t[0], .c = t[1], .w = t[2], .phi_w = t[3], .s = t[4], .total = t[5]};
+    s->products = (mb_products){.phi_v = t[0], .phi_w = t[1]};
+    s->fb.lambda = mb_arena_take(arena, model->variables, real);
     for (int64_t i = 0; i < solver->settings.anderson; ++i) {
-        s->dt[i] = mb_arena_take(arena, n, real);
-        s->dr[i] = mb_arena_take(arena, n, real);
+        s->fb.dt[i] = mb_arena_take(arena, n, real);
+        s->fb.dr[i] = mb_arena_take(arena, n, real);
     }
     if (solver->settings.unrolled) {
         size_t iterates = (size_t)solver->settings.max_iterations + 1;
-        s->tape = mb_arena_take(arena, 2 * iterates, n * real);
+        s->sweep.tape = mb_arena_take(arena, 2 * iterates, n * real);
     }
 }
 
@@ -78,7 +89,8 @@ static size_t count_runs(const mb_model *model, mb_run *runs) {
         size_t first = model->tiers[t].first_variable;
         for (size_t v = first; v < first + model->tiers[t].variables; ++v) {
             bool fresh = v == first || model->variable_k[v] != model->variable_k[v - 1];
-            if (fresh && runs) runs[count] = (mb_run){.first = v, .k = model->variable_k[v], .tier = t};
+            if (fresh && runs)
+                runs[count] = (mb_run){.first = v, .k = model->variable_k[v], .tier = t};
             count += fresh;
             if (runs) ++runs[count - 1].count;
         }
@@ -205,7 +217,7 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
 }
 
 double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run) {
-    return solver->step[solver->runs[run].tier] * slot->shorter;
+    return solver->step[solver->runs[run].tier] * slot->fb.shorter;
 }
 
 void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
@@ -245,10 +257,10 @@ void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, flo
 void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g) {
     for (size_t t = 0; t < solver->model->tier_count; ++t) {
         const mb_tier *tier = &solver->model->tiers[t];
-        double step = solver->step[t] * slot->shorter;
+        double step = solver->step[t] * slot->fb.shorter;
         float alpha = (float)step, beta = (float)(1 - solver->spectrum.curvature * step);
         for (size_t i = tier->offset; i < tier->offset + tier->size; ++i) {
-            slot->x[i] = beta * q[i] + alpha * g[i];
+            slot->solve.x[i] = beta * q[i] + alpha * g[i];
         }
     }
 }

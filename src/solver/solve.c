@@ -18,7 +18,7 @@
 typedef struct solve_call {
     const int32_t *observed;
     const float *start;
-    float *q, *logits;
+    float *q, *logits; /* out, or NULL */
     mb_result *results;
     mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
     uint64_t max_iterations;
@@ -39,9 +39,9 @@ static void load_start(const mb_solver *solver, mb_slot *slot, const float *star
     const mb_model *model = solver->model;
     size_t bytes = model->size * sizeof(float);
     if (start == NULL) {
-        memcpy(slot->q, solver->start_q, bytes);
-        memcpy(slot->u, solver->start_u, bytes);
-        mb_slot_forward(solver, slot, slot->q, slot->u);
+        memcpy(slot->solve.q, solver->start_q, bytes);
+        memcpy(slot->solve.u, solver->start_u, bytes);
+        mb_slot_forward(solver, slot, slot->solve.q, slot->solve.u);
         return;
     }
     for (size_t v = 0; v < model->variables; ++v) {
@@ -50,11 +50,11 @@ static void load_start(const mb_solver *solver, mb_slot *slot, const float *star
         for (uint32_t i = 0; i < model->variable_k[v]; ++i) sum += start[at + i];
         for (uint32_t i = 0; i < model->variable_k[v]; ++i) {
             float q = (float)(start[at + i] / sum), u = logf(fmaxf(q, 1e-30f));
-            slot->q[at + i] = q;
-            slot->u[at + i] = u;
+            slot->solve.q[at + i] = q;
+            slot->solve.u[at + i] = u;
         }
     }
-    mb_slot_forward(solver, slot, slot->q, slot->u);
+    mb_slot_forward(solver, slot, slot->solve.q, slot->solve.u);
 }
 
 static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
@@ -62,20 +62,20 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const solve_call *call = task->call;
     const mb_model *model = solver->model;
     double began = mb_clock();
-    slot->shorter = 1;
+    slot->fb.shorter = 1;
     slot->fresh = call->start == NULL;
     load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
     /* r is written where something is hidden alone, and stays zero elsewhere */
-    mb_slot_observe(solver, slot,
-                    call->observed ? call->observed + slot->sample * model->variables : NULL,
-                    (mb_observing){.one_hot = slot->q, .zero = {slot->r, slot->last_r}});
-    memset(slot->lambda, 0, model->variables * sizeof(float));
+    mb_slot_observe(
+        solver, slot, call->observed ? call->observed + slot->sample * model->variables : NULL,
+        (mb_observing){.one_hot = slot->solve.q, .zero = {slot->fb.r, slot->fb.last_r}});
+    memset(slot->fb.lambda, 0, model->variables * sizeof(float));
     mb_anderson_reset(slot);
-    slot->weighted = slot->plain = slot->mixed = INFINITY;
-    slot->reductions = 0;
-    slot->result = (mb_result){.outcome = MB_ITERATION_LIMIT, .residual = INFINITY};
-    slot->in = slot->q;
-    slot->out = slot->g;
+    slot->fb.weighted = slot->fb.plain = slot->fb.mixed = INFINITY;
+    slot->fb.reductions = 0;
+    slot->solve.result = (mb_result){.outcome = MB_ITERATION_LIMIT, .residual = INFINITY};
+    slot->in = slot->solve.q;
+    slot->out = slot->solve.g;
     worker->ms_other += mb_clock() - began;
     return MB_OK;
 }
@@ -85,19 +85,20 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
 static void finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
     const solve_call *call = task->call;
     size_t n = task->solver->model->size;
-    slot->result.outcome = outcome;
+    slot->solve.result.outcome = outcome;
     if (call->results) mb_certify(task->solver, slot);
-    memcpy(call->q + slot->sample * n, slot->q, n * sizeof(float));
-    if (call->logits) memcpy(call->logits + slot->sample * n, slot->g, n * sizeof(float));
-    if (call->results) call->results[slot->sample] = slot->result;
+    if (call->q) memcpy(call->q + slot->sample * n, slot->solve.q, n * sizeof(float));
+    if (call->logits) memcpy(call->logits + slot->sample * n, slot->solve.g, n * sizeof(float));
+    if (call->results) call->results[slot->sample] = slot->solve.result;
 }
 
 /* || a - q ||^2 over the hidden variables, and *norm = || q ||^2. */
 static double distance(const mb_solver *solver, const mb_slot *slot, const float *a, double *norm) {
     double square = *norm = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        square += solver->kernels->distance(norm, a, slot->q, slot->hidden + solver->runs[i].first,
-                                            slot->hidden_count[i], solver->runs[i].k);
+        square +=
+            solver->kernels->distance(norm, a, slot->solve.q, slot->hidden + solver->runs[i].first,
+                                      slot->hidden_count[i], solver->runs[i].k);
     }
     return square;
 }
@@ -110,7 +111,7 @@ static double relative_distance(const mb_solver *solver, const mb_slot *slot, co
 /* Whether the sample must end now for a reason other than convergence. */
 static bool must_end(const mb_task *task, const mb_slot *slot, mb_outcome *outcome) {
     const solve_call *call = task->call;
-    if (slot->result.iterations >= call->max_iterations) {
+    if (slot->solve.result.iterations >= call->max_iterations) {
         *outcome = MB_ITERATION_LIMIT;
         return true;
     }
@@ -135,7 +136,7 @@ static measured measure(const mb_solver *solver, mb_slot *slot, int stop) {
         float beta = (float)(1 - solver->spectrum.curvature * alpha);
         mb_residual_sums *s = &m.sums, part = *s;
         part.weighted = part.plain = 0;
-        solver->kernels->residual(&part, slot->r, slot->x, slot->q, slot->g,
+        solver->kernels->residual(&part, slot->fb.r, slot->solve.x, slot->solve.q, slot->solve.g,
                                   slot->hidden + run->first, slot->hidden_count[i], (float)alpha,
                                   beta, stop == MB_STOP_STEP ? beta : 0, run->k);
         part.weighted = s->weighted + part.weighted * mb_anderson_weight(alpha);
@@ -146,17 +147,17 @@ static measured measure(const mb_solver *solver, mb_slot *slot, int stop) {
     return m;
 }
 
-/* The exact relative residual: one more step, not accelerated, into slot->next. */
+/* The exact relative residual: one more step, not accelerated, into slot->fb.plain_q. */
 static double exact_residual(const mb_solver *solver, mb_slot *slot, int stop) {
     size_t n = solver->model->size;
-    float *t = slot->next_u; /* free here */
+    float *t = slot->fb.scratch;
     if (stop == MB_STOP_STEP) {
-        for (size_t i = 0; i < n; ++i) t[i] = slot->x[i] + slot->r[i];
-        mb_slot_prox(solver, slot, slot->next, NULL, NULL, t, false);
+        for (size_t i = 0; i < n; ++i) t[i] = slot->solve.x[i] + slot->fb.r[i];
+        mb_slot_prox(solver, slot, slot->fb.plain_q, NULL, NULL, t, false);
     } else {
-        mb_slot_softmax(solver, slot, slot->next, NULL, slot->g);
+        mb_slot_softmax(solver, slot, slot->fb.plain_q, NULL, slot->solve.g);
     }
-    return relative_distance(solver, slot, slot->next);
+    return relative_distance(solver, slot, slot->fb.plain_q);
 }
 
 /* Up to steps du = STEP_MAX of log q, exp(du) - 1 - du <= 0.72 du^2. With P = 0.72 sum q du^2 of a
@@ -192,13 +193,12 @@ static double noise(const mb_solver *solver, const mb_slot *slot, double entry, 
     double sum = 0;
     for (size_t t = 0; t < solver->model->tier_count; ++t) {
         const mb_tier *tier = &solver->model->tiers[t];
-        const float *x = slot->x + tier->offset;
+        const float *x = slot->solve.x + tier->offset;
         double size = share > 0 ? solver->kernels->dot(x, x, tier->size) : 0;
-        sum += (entry * (double)tier->size + share * size) / (solver->step[t] * slot->shorter);
+        sum += (entry * (double)tier->size + share * size) / (solver->step[t] * slot->fb.shorter);
     }
     return sum;
 }
-
 
 static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
     const mb_solver *solver = task->solver;
@@ -209,20 +209,21 @@ static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
     if (call->stop == MB_STOP_CERTIFICATE) {
         if (!(mu > 0) || !(rounded || sqrt(m->gradient) / mu <= tolerance)) return false;
         mb_certify(solver, slot);
-        if (!(slot->result.certificate <= tolerance)) return false;
-        slot->result.residual = exact_residual(solver, slot, call->stop);
+        if (!(slot->solve.result.certificate <= tolerance)) return false;
+        slot->solve.result.residual = exact_residual(solver, slot, call->stop);
         return true;
     }
     if (!(rounded || sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
-    if (surely_below(solver, sums, call->stop, tolerance, &slot->result.residual)) return true;
-    slot->result.residual = exact_residual(solver, slot, call->stop);
-    return slot->result.residual <= tolerance;
+    if (surely_below(solver, sums, call->stop, tolerance, &slot->solve.result.residual))
+        return true;
+    slot->solve.result.residual = exact_residual(solver, slot, call->stop);
+    return slot->solve.result.residual <= tolerance;
 }
 
 static double smallest_step(const mb_solver *solver, const mb_slot *slot) {
     double least = INFINITY;
     for (size_t t = 0; t < solver->model->tier_count; ++t) least = fmin(least, solver->step[t]);
-    return least * slot->shorter;
+    return least * slot->fb.shorter;
 }
 
 /* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
@@ -233,21 +234,21 @@ static double smallest_step(const mb_solver *solver, const mb_slot *slot) {
  * way, and the step is left as it is.                                                        */
 static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
     size_t n = solver->model->size;
-    if (slot->accelerated && !(sums->weighted <= KEEP * slot->weighted)) {
-        --slot->result.accelerated;
-        ++slot->result.rejected_residual;
-        memcpy(slot->x, slot->safe, n * sizeof(float));
+    if (slot->fb.accelerated && !(sums->weighted <= KEEP * slot->fb.weighted)) {
+        --slot->solve.result.accelerated;
+        ++slot->solve.result.rejected_residual;
+        memcpy(slot->solve.x, slot->fb.forward, n * sizeof(float));
         mb_anderson_reset(slot);
         return true;
     }
     if (solver->settings.unrolled) return false; /* what is differentiated has one step size */
     double shrink = 1 / (1 + smallest_step(solver, slot) * (2 - solver->spectrum.curvature));
-    bool grew = !slot->accelerated && solver->spectrum.modulus > 0 &&
-                sums->plain > 1.01 * shrink * shrink * slot->plain;
+    bool grew = !slot->fb.accelerated && solver->spectrum.modulus > 0 &&
+                sums->plain > 1.01 * shrink * shrink * slot->fb.plain;
     if (grew && sums->plain > noise(solver, slot, NOISE, NOISE_X)) {
-        slot->shorter /= 2;
-        ++slot->reductions;
-        mb_slot_forward(solver, slot, slot->q, slot->g);
+        slot->fb.shorter /= 2;
+        ++slot->fb.reductions;
+        mb_slot_forward(solver, slot, slot->solve.q, slot->solve.g);
         mb_anderson_reset(slot);
         return true;
     }
@@ -258,8 +259,8 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
 static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot, float *z,
                       const float *x) {
     double began = mb_clock();
-    mb_slot_prox(solver, slot, z, NULL, slot->lambda, x, true);
-    ++slot->result.iterations;
+    mb_slot_prox(solver, slot, z, NULL, slot->fb.lambda, x, true);
+    ++slot->solve.result.iterations;
     worker->ms_prox += mb_clock() - began;
 }
 
@@ -274,7 +275,7 @@ static double foreseen(const mb_slot *slot, double left, const mb_residual_sums 
     if (left == INFINITY || !(sums->weighted <= left) || !(sums->largest <= STEP_MAX)) {
         return INFINITY; /* there was no such step, or it is no guide */
     }
-    return 4 * fmax(slot->mixed / left, FORESEEN_LEAST) * sums->update;
+    return 4 * fmax(slot->fb.mixed / left, FORESEEN_LEAST) * sums->update;
 }
 
 /* Ends with the next step. What is proven of this point holds of the next one as well: the
@@ -283,20 +284,20 @@ static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     const mb_solver *solver = task->solver;
     const solve_call *call = task->call;
     size_t n = solver->model->size;
-    float *q = call->q + slot->sample * n, *x = slot->next_u; /* free after mb_certify */
+    float *q = call->q + slot->sample * n, *x = slot->fb.scratch; /* which mb_certify uses before */
     double began = mb_clock();
-    slot->result.outcome = MB_CONVERGED;
+    slot->solve.result.outcome = MB_CONVERGED;
     if (call->results) mb_certify(solver, slot);
     mb_anderson_step(solver, slot, x);
-    memcpy(q, slot->q, n * sizeof(float));
+    memcpy(q, slot->solve.q, n * sizeof(float));
     worker->ms_acceleration += mb_clock() - began;
     prox_step(solver, worker, slot, q, x);
     if (call->results == NULL) return;
     double norm, square = distance(solver, slot, q, &norm);
-    slot->result.residual = sqrt(update / norm);
-    slot->result.certificate += sqrt(square);
-    slot->result.gap = slot->result.free_energy = NAN;
-    call->results[slot->sample] = slot->result;
+    slot->solve.result.residual = sqrt(update / norm);
+    slot->solve.result.certificate += sqrt(square);
+    slot->solve.result.gap = slot->solve.result.free_energy = NAN;
+    call->results[slot->sample] = slot->solve.result;
 }
 
 static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker, mb_slot *slot,
@@ -305,7 +306,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
     const solve_call *call = task->call;
     mb_outcome outcome = MB_CONVERGED;
     double began = mb_clock();
-    ++slot->result.applications;
+    ++slot->solve.result.applications;
     measured m = measure(solver, slot, call->stop);
     mb_residual_sums sums = m.sums;
     if (!isfinite(sums.plain) || !isfinite(sums.weighted)) {
@@ -315,7 +316,7 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
     }
     if (converged(task, slot, &m) || must_end(task, slot, &outcome)) {
         if (outcome != MB_CONVERGED) {
-            slot->result.residual = exact_residual(solver, slot, call->stop);
+            slot->solve.result.residual = exact_residual(solver, slot, call->stop);
         }
         finish(task, slot, outcome);
         *done = true;
@@ -323,9 +324,9 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
         return MB_OK;
     }
     if (!safeguard(solver, slot, &sums)) {
-        double left = slot->mixed, enough = call->tolerance * call->tolerance * sums.norm, next;
-        slot->weighted = sums.weighted;
-        slot->plain = sums.plain;
+        double left = slot->fb.mixed, enough = call->tolerance * call->tolerance * sums.norm, next;
+        slot->fb.weighted = sums.weighted;
+        slot->fb.plain = sums.plain;
         mb_anderson_fit(solver, slot, sums.weighted);
         if (call->foresee && (next = foreseen(slot, left, &sums)) <= enough) {
             worker->ms_acceleration += mb_clock() - began;
@@ -333,12 +334,12 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
             *done = true;
             return MB_OK;
         }
-        mb_anderson_step(solver, slot, slot->x);
+        mb_anderson_step(solver, slot, slot->solve.x);
     } else {
-        slot->plain = slot->mixed = INFINITY; /* the next point does not come from this one */
+        slot->fb.plain = slot->fb.mixed = INFINITY; /* the next point does not come from this one */
     }
     worker->ms_acceleration += mb_clock() - began;
-    prox_step(solver, worker, slot, slot->q, slot->x);
+    prox_step(solver, worker, slot, slot->solve.q, slot->solve.x);
     return MB_OK;
 }
 
@@ -346,22 +347,23 @@ static mb_status advance_forward_backward(const mb_task *task, mb_worker *worker
 
 void mb_peer_update(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
-    float alpha = (float)solver->spectrum.alpha, *x = slot->x;
+    float alpha = (float)solver->spectrum.alpha, *x = slot->solve.x;
     switch (solver->settings.method) {
     case MB_BAQUE: /* softmax((1-alpha) log q + alpha g) */
-        for (size_t i = 0; i < n; ++i) x[i] = (1 - alpha) * slot->u[i] + alpha * slot->g[i];
-        mb_slot_softmax(solver, slot, slot->next, slot->next_u, x);
+        for (size_t i = 0; i < n; ++i)
+            x[i] = (1 - alpha) * slot->solve.u[i] + alpha * slot->solve.g[i];
+        mb_slot_softmax(solver, slot, slot->peer.next, slot->peer.next_u, x);
         return;
     case MB_FRANK_WOLFE: /* (1-alpha) q + alpha softmax(g / lambda) */
-        for (size_t i = 0; i < n; ++i) x[i] = slot->g[i] / (float)solver->settings.lambda;
-        mb_slot_softmax(solver, slot, slot->next, NULL, x);
+        for (size_t i = 0; i < n; ++i) x[i] = slot->solve.g[i] / (float)solver->settings.lambda;
+        mb_slot_softmax(solver, slot, slot->peer.next, NULL, x);
         for (size_t i = 0; i < n; ++i) {
-            slot->next[i] = (1 - alpha) * slot->q[i] + alpha * slot->next[i];
-            slot->next_u[i] = logf(fmaxf(slot->next[i], 1e-38f));
+            slot->peer.next[i] = (1 - alpha) * slot->solve.q[i] + alpha * slot->peer.next[i];
+            slot->peer.next_u[i] = logf(fmaxf(slot->peer.next[i], 1e-38f));
         }
         return;
     default: /* Kraehenbuehl: softmax(g) */
-        mb_slot_softmax(solver, slot, slot->next, slot->next_u, slot->g);
+        mb_slot_softmax(solver, slot, slot->peer.next, slot->peer.next_u, slot->solve.g);
     }
 }
 
@@ -370,40 +372,40 @@ void mb_peer_accept(const mb_solver *solver, mb_slot *slot) {
     for (size_t i = 0; i < solver->run_count; ++i) { /* observed rows stay as they are */
         for (size_t row = 0; row < slot->hidden_count[i]; ++row) {
             size_t from = slot->hidden[at + row], bytes = solver->runs[i].k * sizeof(float);
-            memcpy(slot->q + from, slot->next + from, bytes);
-            memcpy(slot->u + from, slot->next_u + from, bytes);
+            memcpy(slot->solve.q + from, slot->peer.next + from, bytes);
+            memcpy(slot->solve.u + from, slot->peer.next_u + from, bytes);
         }
         at += solver->runs[i].count;
     }
 }
 
 static bool finite_logits(const mb_solver *solver, const mb_slot *slot) {
-    return isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size));
+    return isfinite(solver->kernels->dot(slot->solve.g, slot->solve.g, solver->model->size));
 }
 
-/* Of the step to slot->next, or of the undamped update. Frank-Wolfe's goes to another fixed point
+/* Of the step to slot->peer.next, or of the undamped update. Frank-Wolfe's goes to another fixed point
  * than softmax(g), and is its step undone of the damping.                                    */
 static double peer_residual(const mb_solver *solver, mb_slot *slot) {
-    double step = relative_distance(solver, slot, slot->next);
+    double step = relative_distance(solver, slot, slot->peer.next);
     if (solver->settings.stop == MB_STOP_STEP) return step;
     if (solver->settings.method == MB_FRANK_WOLFE) return step / solver->spectrum.alpha;
     if (solver->settings.method == MB_KRAHENBUHL) return step;
-    mb_slot_softmax(solver, slot, slot->x, NULL, slot->g); /* x is free here */
-    return relative_distance(solver, slot, slot->x);
+    mb_slot_softmax(solver, slot, slot->peer.softmax, NULL, slot->solve.g);
+    return relative_distance(solver, slot, slot->peer.softmax);
 }
 
 static bool peer_converged(const mb_solver *solver, mb_slot *slot) {
     if (solver->settings.stop != MB_STOP_CERTIFICATE) {
-        return slot->result.residual <= solver->settings.tolerance;
+        return slot->solve.result.residual <= solver->settings.tolerance;
     }
     mb_certify(solver, slot);
-    return slot->result.certificate <= solver->settings.tolerance;
+    return slot->solve.result.certificate <= solver->settings.tolerance;
 }
 
 static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
     const mb_solver *solver = task->solver;
     mb_outcome outcome = MB_CONVERGED;
-    ++slot->result.applications;
+    ++slot->solve.result.applications;
     if (!finite_logits(solver, slot)) {
         finish(task, slot, MB_DIVERGED);
         *done = true;
@@ -412,14 +414,14 @@ static mb_status advance_peer(const mb_task *task, mb_worker *worker, mb_slot *s
     double began = mb_clock();
     mb_peer_update(solver, slot);
     worker->ms_prox += mb_clock() - began;
-    slot->result.residual = peer_residual(solver, slot);
+    slot->solve.result.residual = peer_residual(solver, slot);
     if (peer_converged(solver, slot) || must_end(task, slot, &outcome)) {
         finish(task, slot, outcome);
         *done = true;
         return MB_OK;
     }
     mb_peer_accept(solver, slot);
-    ++slot->result.iterations;
+    ++slot->solve.result.iterations;
     return MB_OK;
 }
 
@@ -427,9 +429,9 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     const solve_call *call = task->call;
     MB_TRY(call->advance(task, worker, slot, done));
     if (*done) {
-        worker->iterations += slot->result.iterations;
-        worker->reductions += slot->reductions;
-        worker->converged += slot->result.outcome == MB_CONVERGED;
+        worker->iterations += slot->solve.result.iterations;
+        worker->reductions += slot->fb.reductions;
+        worker->converged += slot->solve.result.outcome == MB_CONVERGED;
     }
     return MB_OK;
 }
@@ -498,8 +500,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
 mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
     size_t bytes = solver->model->size * sizeof(float);
     const mb_slot *slot = &worker->slots[0]; /* where the only sample goes */
-    solve_call call = {.q = slot->w_buffer,  /* free here */
-                       .advance = advance_forward_backward,
+    solve_call call = {.advance = advance_forward_backward,
                        .max_iterations = START_ITERATIONS,
                        .tolerance = START_TOLERANCE,
                        .stop = MB_STOP_RESIDUAL};
@@ -510,10 +511,10 @@ mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker) {
                     .bias = true,
                     .call = &call};
     MB_TRY(mb_task_alone(&task, worker));
-    if (slot->result.outcome == MB_DIVERGED) return MB_OK;
-    memcpy(solver->start_q, slot->q, bytes);
+    if (slot->solve.result.outcome == MB_DIVERGED) return MB_OK;
+    memcpy(solver->start_q, slot->solve.q, bytes);
     mb_slot_logs(solver, slot, solver->start_u);
-    memcpy(solver->start_g, slot->g, bytes);
+    memcpy(solver->start_g, slot->solve.g, bytes);
     solver->start_g_known = true;
     return MB_OK;
 }

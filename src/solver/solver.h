@@ -34,40 +34,98 @@ typedef struct mb_run {
     size_t tier; /* of all of them */
 } mb_run;
 
+/* ------------------------------------------------------------------- slots -- */
+
+/* A slot works on one sample by one algorithm at a time, so the algorithms share its memory: each
+ * of the structs below names the same few tensors (MB_SLOT_TENSORS of [size] floats, handed out in
+ * slot_layout) by what they hold in that algorithm, beside the numbers that it keeps of a sample. */
+#define MB_SLOT_TENSORS 9
+
+/* mb_solver_solve by any method; see the legend above. */
+typedef struct mb_iterate {
+    float *q, *u, *g, *x;
+    mb_result result;
+} mb_iterate;
+
+/* Forward-backward and its acceleration: what it keeps beside the iterate. */
+typedef struct mb_forward_backward {
+    float *r, *last_r;      /* T - x now, and in the last iteration                         */
+    float *forward;         /* T of the last iteration                                      */
+    float *plain_q;         /* where one more step without acceleration leads               */
+    float *scratch;         /* within one function                                          */
+    float *lambda;          /* [variables]                                                  */
+    float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX]; /* the history: differences of T and of r */
+    size_t columns, newest; /* of the history                                               */
+    bool accelerated;       /* the last step was Anderson's                                 */
+    float gamma[MB_WINDOW_MAX];
+    double mixed;           /* squared norm of what Anderson's combination left of last_r   */
+    double weighted, plain; /* squared norms of last_r                                      */
+    double shorter;         /* this sample's steps, relative to the solver's: 1, or halved  */
+    uint32_t reductions;    /* how often they were halved                                   */
+} mb_forward_backward;
+
+/* The methods that forward-backward is compared with. */
+typedef struct mb_peer {
+    float *next, *next_u; /* the next iterate, and its log                        */
+    float *softmax;       /* softmax(g), to measure the residual                  */
+} mb_peer;
+
+/* mb_solver_adjoint; see the legend in adjoint.c. */
+typedef struct mb_adjoint {
+    int phase;
+    const float *q, *logits, *d; /* of the solution; dloss                                   */
+    float *own_logits;           /* the logits, where the caller gave none                   */
+    float *rest;                 /* residual; the right side before the first step           */
+    float *p, *sp, *phi_sp;      /* direction p, S p and Phi S p; of the fixed point: v,
+                                    alpha J v and Phi alpha J v                              */
+    float *right_side;           /* kept by the fixed point alone                            */
+    union {
+        float *y;
+        float *phi_w; /* what y is turned into at the end */
+    };
+    union {
+        float *s_rest; /* S rest                          */
+        float *w;      /* what takes its place at the end */
+    };
+    double rho, rho_first, p_norm; /* squared norms ||.||_S of rest, now and at first; of p   */
+    double ratio;  /* what the last step of conjugate gradients left of rho                  */
+    double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
+    bool ahead;    /* ended with a step that was not measured                                */
+    float step;    /* of the last round: w grew by step times what Phi was applied to        */
+    mb_adjoint_result result;
+} mb_adjoint;
+
+/* mb_solver_unrolled: the tape of the iterations, and the sweep back over them; see the legend in
+ * unrolled.c. The iterations themselves are run again as an mb_iterate.                        */
+typedef struct mb_sweep {
+    float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
+    size_t steps, at; /* iterations of this sample; the one that the sweep has reached        */
+    const float *d;   /* dloss                                                                */
+    float *a, *c, *w, *phi_w;
+    float *s;         /* Frank-Wolfe's softmax; at the end, the part of the start             */
+    float *total;     /* sum of all w                                                         */
+    mb_adjoint_result result;
+} mb_sweep;
+
+/* mb_solver_apply_gradient */
+typedef struct mb_products {
+    bool second; /* Phi v is there, Phi w is next */
+    float *phi_v, *phi_w;
+} mb_products;
+
 typedef struct mb_slot {
     size_t sample;
     bool busy, fresh; /* fresh: not yet gone from where samples start */
-    const float *in; /* what Phi is applied to next ... */
-    float *out;      /* ... and where the result goes   */
-    /* hidden variables: where they start, run by run */
-    uint32_t *hidden;     /* [variables]                             */
-    size_t *hidden_count; /* [runs]                                  */
-    /* tensors of one sample */
-    float *q, *u, *g, *x, *r, *next, *next_u;
-    float *lambda;        /* [variables]                   */
-    float *safe, *last_r; /* T and r of the last iteration */
-    float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX];
-    size_t columns, newest; /* of the history                        */
-    bool accelerated;       /* the last step was Anderson's          */
-    double shorter;         /* this sample's steps, relative to the solver's: 1, or halved */
-    double weighted, plain; /* squared norms of last_r               */
-    float gamma[MB_WINDOW_MAX];
-    double mixed;           /* squared norm of what Anderson's combination left of last_r */
-    uint32_t reductions;
-    mb_result result;
-    /* adjoint: see the names in adjoint.c */
-    int phase;
-    const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
-    float *w_buffer;
-    double rho, rho_first, p_norm;
-    double ratio;  /* what the last step of conjugate gradients left of rho                 */
-    double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
-    bool ahead;    /* ended with a step that was not measured                               */
-    float step;           /* of the last round: w grew by step times what Phi was applied to */
-    mb_adjoint_result adjoint;
-    /* unrolled */
-    float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
-    size_t steps, at; /* iterations of this sample; the one the backward sweep has reached    */
+    const float *in;  /* what Phi is applied to next ... */
+    float *out;       /* ... and where the result goes   */
+    uint32_t *hidden;     /* [variables]: where the hidden ones start in a sample, run by run */
+    size_t *hidden_count; /* [runs]                                                          */
+    mb_iterate solve;
+    mb_forward_backward fb;
+    mb_peer peer;
+    mb_adjoint adjoint;
+    mb_sweep sweep;
+    mb_products products;
 } mb_slot;
 
 typedef struct mb_worker {

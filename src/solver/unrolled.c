@@ -22,9 +22,6 @@
  * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w,
  * because rows of v sum to zero, which makes the constant of no consequence; c = (1-alpha) v.
  * At t = 0 the same step ends in b, through the softmax it starts from.
- *
- * The slot's tensors, under the names used here:
- *   a = x    c = r    w = last_r    Phi w = safe    s = next    sum of w = w_buffer
  */
 #include <math.h>
 #include <string.h>
@@ -44,11 +41,11 @@ typedef struct unrolled_call {
 } unrolled_call;
 
 static float *tape_q(const mb_solver *solver, const mb_slot *slot, size_t t) {
-    return slot->tape + 2 * t * solver->model->size;
+    return slot->sweep.tape + 2 * t * solver->model->size;
 }
 
 static float *tape_g(const mb_solver *solver, const mb_slot *slot, size_t t) {
-    return slot->tape + (2 * t + 1) * solver->model->size;
+    return slot->sweep.tape + (2 * t + 1) * solver->model->size;
 }
 
 /* One application of Phi for those of the first `count` slots that are busy: a list of them. */
@@ -76,7 +73,7 @@ static bool interrupted(const mb_solver *solver, mb_worker *worker, size_t count
     if (!mb_solver_stopping(solver)) return false;
     for (size_t i = 0; i < count; ++i) {
         mb_slot *slot = &worker->slots[i];
-        if (slot->adjoint.outcome == MB_CONVERGED) slot->adjoint.outcome = MB_INTERRUPTED;
+        if (slot->sweep.result.outcome == MB_CONVERGED) slot->sweep.result.outcome = MB_INTERRUPTED;
     }
     return true;
 }
@@ -88,20 +85,20 @@ static void load(const unrolled_call *call, mb_slot *slot, size_t sample) {
     const mb_model *model = solver->model;
     size_t n = model->size;
     slot->sample = sample;
-    slot->steps = call->solved[sample].iterations;
-    slot->shorter = 1;
-    slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
-    if (call->solved[sample].outcome == MB_DIVERGED) slot->adjoint.outcome = MB_DIVERGED;
-    slot->d = call->dloss + sample * n;
-    memcpy(slot->q, solver->start_q, n * sizeof(float));
-    memcpy(slot->u, solver->start_u, n * sizeof(float));
+    slot->sweep.steps = call->solved[sample].iterations;
+    slot->fb.shorter = 1;
+    slot->sweep.result = (mb_adjoint_result){.outcome = MB_CONVERGED};
+    if (call->solved[sample].outcome == MB_DIVERGED) slot->sweep.result.outcome = MB_DIVERGED;
+    slot->sweep.d = call->dloss + sample * n;
+    memcpy(slot->solve.q, solver->start_q, n * sizeof(float));
+    memcpy(slot->solve.u, solver->start_u, n * sizeof(float));
     mb_slot_observe(solver, slot,
                     call->observed ? call->observed + sample * model->variables : NULL,
-                    (mb_observing){.one_hot = slot->q});
-    memset(slot->lambda, 0, model->variables * sizeof(float));
-    slot->in = slot->q;
-    slot->out = slot->g;
-    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
+                    (mb_observing){.one_hot = slot->solve.q});
+    memset(slot->fb.lambda, 0, model->variables * sizeof(float));
+    slot->in = slot->solve.q;
+    slot->out = slot->solve.g;
+    slot->busy = slot->sweep.result.outcome == MB_CONVERGED;
 }
 
 /* One iteration as mb_solver_solve makes it, without acceleration. */
@@ -111,8 +108,8 @@ static void iterate(const mb_solver *solver, mb_slot *slot) {
         mb_peer_accept(solver, slot);
         return;
     }
-    mb_slot_forward(solver, slot, slot->q, slot->g);
-    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, true);
+    mb_slot_forward(solver, slot, slot->solve.q, slot->solve.g);
+    mb_slot_prox(solver, slot, slot->solve.q, slot->solve.u, slot->fb.lambda, slot->solve.x, true);
 }
 
 /* Fills the tapes of the slots. */
@@ -125,12 +122,13 @@ static mb_status run_again(const mb_solver *solver, mb_worker *worker, size_t co
         double began = mb_clock();
         for (size_t i = 0; i < number; ++i) {
             mb_slot *slot = busy[i];
-            if (!isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size))) {
-                slot->adjoint.outcome = MB_DIVERGED;
+            if (!isfinite(
+                    solver->kernels->dot(slot->solve.g, slot->solve.g, solver->model->size))) {
+                slot->sweep.result.outcome = MB_DIVERGED;
             }
-            memcpy(tape_q(solver, slot, t), slot->q, bytes);
-            memcpy(tape_g(solver, slot, t), slot->g, bytes);
-            slot->busy = t < slot->steps && slot->adjoint.outcome == MB_CONVERGED;
+            memcpy(tape_q(solver, slot, t), slot->solve.q, bytes);
+            memcpy(tape_g(solver, slot, t), slot->solve.g, bytes);
+            slot->busy = t < slot->sweep.steps && slot->sweep.result.outcome == MB_CONVERGED;
             if (slot->busy) iterate(solver, slot);
         }
         worker->ms_prox += mb_clock() - began;
@@ -165,11 +163,11 @@ static void softmax(const mb_solver *solver, const mb_slot *slot, float *out, co
     }
 }
 
-/* w and c of iteration t = slot->at, from a: see the table above. */
+/* w and c of iteration t = slot->sweep.at, from a: see the table above. */
 static void pull_back(const mb_solver *solver, mb_slot *slot) {
-    size_t n = solver->model->size, t = slot->at;
+    size_t n = solver->model->size, t = slot->sweep.at;
     const float *q = tape_q(solver, slot, t);
-    float *a = slot->x, *c = slot->r, *w = slot->last_r, *s = slot->next;
+    float *a = slot->sweep.a, *c = slot->sweep.c, *w = slot->sweep.w, *s = slot->sweep.s;
     float alpha = (float)solver->spectrum.alpha; /* which is given: all tiers have it */
     float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
     float share = alpha / (float)solver->settings.lambda;
@@ -204,11 +202,11 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
 /* The last step, from q_0 = softmax(b) into b: added to the sum of w, and to `part`. */
 static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
     size_t n = solver->model->size;
-    float *e = slot->next;
+    float *e = slot->sweep.s;
     memset(e, 0, n * sizeof(float));
-    covariance(solver, slot, e, tape_q(solver, slot, 0), slot->x);
-    if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->r, n);
-    solver->kernels->axpy(slot->w_buffer, 1, e, n);
+    covariance(solver, slot, e, tape_q(solver, slot, 0), slot->sweep.a);
+    if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->sweep.c, n);
+    solver->kernels->axpy(slot->sweep.total, 1, e, n);
     if (part) {
         for (size_t i = 0; i < n; ++i) part->bias[i] += e[i];
     }
@@ -216,31 +214,31 @@ static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part
 
 /* With a at hand: on to the iteration before, or done. */
 static void descend(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
-    slot->busy = slot->at > 0;
-    if (slot->at == 0) {
+    slot->busy = slot->sweep.at > 0;
+    if (slot->sweep.at == 0) {
         pull_start(solver, slot, part);
         return;
     }
     pull_back(solver, slot);
-    solver->kernels->axpy(slot->w_buffer, 1, slot->last_r, solver->model->size);
-    slot->in = slot->last_r;
-    --slot->at;
+    solver->kernels->axpy(slot->sweep.total, 1, slot->sweep.w, solver->model->size);
+    slot->in = slot->sweep.w;
+    --slot->sweep.at;
 }
 
 static void sweep_begin(const unrolled_call *call, mb_slot *slot, mb_gradient *part) {
     size_t bytes = call->solver->model->size * sizeof(float);
-    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
-    slot->at = slot->steps;
-    slot->out = slot->safe;
-    memset(slot->w_buffer, 0, bytes);
-    memset(slot->last_r, 0, bytes); /* and stays zero where observed */
-    memset(slot->r, 0, bytes);
+    slot->busy = slot->sweep.result.outcome == MB_CONVERGED;
+    slot->sweep.at = slot->sweep.steps;
+    slot->out = slot->sweep.phi_w;
+    memset(slot->sweep.total, 0, bytes);
+    memset(slot->sweep.w, 0, bytes); /* and stays zero where observed */
+    memset(slot->sweep.c, 0, bytes);
     if (!slot->busy) return;
     if (call->wrt == MB_WRT_LOGITS) {
-        memcpy(slot->w_buffer, slot->d, bytes);
-        slot->in = slot->d;
+        memcpy(slot->sweep.total, slot->sweep.d, bytes);
+        slot->in = slot->sweep.d;
     } else {
-        memcpy(slot->x, slot->d, bytes);
+        memcpy(slot->sweep.a, slot->sweep.d, bytes);
         descend(call->solver, slot, part);
     }
 }
@@ -252,9 +250,9 @@ static mb_status pairs(const mb_solver *solver, mb_worker *worker, mb_slot *cons
     double began = mb_clock();
     for (size_t i = 0; i < number; ++i) {
         w[i] = busy[i]->in;
-        v[i] = tape_q(solver, busy[i], busy[i]->at);
+        v[i] = tape_q(solver, busy[i], busy[i]->sweep.at);
         phi_w[i] = busy[i]->out;
-        phi_v[i] = tape_g(solver, busy[i], busy[i]->at);
+        phi_v[i] = tape_g(solver, busy[i], busy[i]->sweep.at);
     }
     MB_TRY(mb_phi_gradient(worker->phi, number, w, v, phi_w, phi_v, false, &worker->part));
     worker->ms_gradient += mb_clock() - began;
@@ -265,7 +263,7 @@ static bool finite_slot(const mb_solver *solver, const mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
     size_t n = solver->model->size;
     return isfinite(k->dot(slot->in, slot->in, n)) && isfinite(k->dot(slot->out, slot->out, n)) &&
-           isfinite(k->dot(slot->w_buffer, slot->w_buffer, n));
+           isfinite(k->dot(slot->sweep.total, slot->sweep.total, n));
 }
 
 /* One sweep of all slots that have not ended badly; *complete: none did during it. */
@@ -282,7 +280,7 @@ static mb_status sweep(const unrolled_call *call, mb_worker *worker, size_t coun
         *complete = !(number > 0 && interrupted(solver, worker, count));
         for (size_t i = 0; i < number; ++i) {
             if (finite_slot(solver, busy[i])) continue;
-            busy[i]->adjoint.outcome = MB_DIVERGED;
+            busy[i]->sweep.result.outcome = MB_DIVERGED;
             *complete = false;
         }
         if (number == 0 || !*complete) return MB_OK;
@@ -290,9 +288,9 @@ static mb_status sweep(const unrolled_call *call, mb_worker *worker, size_t coun
         double began = mb_clock();
         for (size_t i = 0; i < number; ++i) {
             mb_slot *slot = busy[i];
-            memcpy(slot->x, slot->safe, solver->model->size * sizeof(float));
+            memcpy(slot->sweep.a, slot->sweep.phi_w, solver->model->size * sizeof(float));
             if (solver->settings.method != MB_BAQUE) {
-                solver->kernels->axpy(slot->x, 1, slot->r, solver->model->size);
+                solver->kernels->axpy(slot->sweep.a, 1, slot->sweep.c, solver->model->size);
             }
             descend(solver, slot, part);
         }
@@ -304,12 +302,12 @@ static mb_status sweep(const unrolled_call *call, mb_worker *worker, size_t coun
 
 static void finish(const unrolled_call *call, mb_worker *worker, mb_slot *slot) {
     size_t n = call->solver->model->size;
-    bool good = slot->adjoint.outcome == MB_CONVERGED;
-    slot->adjoint.iterations = good ? (uint32_t)slot->steps : 0;
-    if (call->w && good) memcpy(call->w + slot->sample * n, slot->w_buffer, n * sizeof(float));
+    bool good = slot->sweep.result.outcome == MB_CONVERGED;
+    slot->sweep.result.iterations = good ? (uint32_t)slot->sweep.steps : 0;
+    if (call->w && good) memcpy(call->w + slot->sample * n, slot->sweep.total, n * sizeof(float));
     if (call->w && !good) memset(call->w + slot->sample * n, 0, n * sizeof(float));
-    if (call->results) call->results[slot->sample] = slot->adjoint;
-    worker->iterations += slot->adjoint.iterations;
+    if (call->results) call->results[slot->sample] = slot->sweep.result;
+    worker->iterations += slot->sweep.result.iterations;
     worker->converged += good;
     slot->busy = false;
 }
