@@ -284,11 +284,12 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
 
 /* w = d + S y, and y is a sum of directions p: the rows A S w are the sum of those that the
  * applications to d and to S p had on their way.                                            */
-static void add_rows(const mb_task *task, mb_worker *worker, size_t count, bool all) {
+static mb_status add_rows(const mb_task *task, mb_worker *worker) {
     const adjoint_call *call = task->call;
+    size_t count = worker->in_hand;
     float c[MB_LANES_MAX];
-    if (call->gradient == NULL || worker->rows == BROKEN_ROWS) return;
-    bool known = all && mb_phi_is_group(worker->phi, count) &&
+    if (call->gradient == NULL || worker->rows == BROKEN_ROWS) return MB_OK;
+    bool known = worker->active_count == count && mb_phi_is_group(worker->phi, count) &&
                  task->solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS;
     for (size_t i = 0; i < count; ++i) {
         const mb_adjoint *a = &worker->slots[i].adjoint;
@@ -297,12 +298,15 @@ static void add_rows(const mb_task *task, mb_worker *worker, size_t count, bool 
     }
     if (known) mb_phi_add_rows(worker->phi, count, c, worker->rows == NO_ROWS);
     worker->rows = known ? SOME_ROWS : BROKEN_ROWS;
+    return MB_OK;
 }
 
 /* All slots have ended: their part of the parameters' gradient. */
-static mb_status group(const mb_task *task, mb_worker *worker, size_t count) {
+static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *again) {
     const adjoint_call *call = task->call;
+    size_t count = worker->in_hand;
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    (void)again;
     if (call->gradient == NULL) return MB_OK;
     double began = mb_clock();
     for (size_t i = 0; i < count; ++i) {
@@ -355,7 +359,7 @@ static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
-                    .group = group,
+                    .finish = add_gradient,
                     .round = add_rows,
                     .batch = batch,
                     .together = true,
@@ -456,11 +460,13 @@ static mb_status product_advance(const mb_task *task, mb_worker *worker, mb_slot
     return MB_OK;
 }
 
-static mb_status product_group(const mb_task *task, mb_worker *worker, size_t count) {
+static mb_status product_finish(const mb_task *task, mb_worker *worker, bool *again) {
     const mb_solver *solver = task->solver;
     const apply_call *call = task->call;
     const mb_model *model = solver->model;
+    size_t count = worker->in_hand;
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    (void)again;
     for (size_t i = 0; i < count; ++i) {
         mb_slot *slot = &worker->slots[i];
         phi_w[i] = slot->products.phi_w;
@@ -489,7 +495,7 @@ mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float 
     mb_task task = {.solver = solver,
                     .load = product_load,
                     .advance = product_advance,
-                    .group = product_group,
+                    .finish = product_finish,
                     .batch = batch,
                     .together = true,
                     .call = &call};

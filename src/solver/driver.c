@@ -265,6 +265,8 @@ void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, con
     }
 }
 
+/* ---------------------------------------------------------------------- samples -- */
+
 /* Loads free slots, from the samples [*next, end). */
 static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next, size_t end) {
     for (size_t i = 0; i < task->solver->lanes && *next < end; ++i) {
@@ -277,80 +279,84 @@ static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next
     return MB_OK;
 }
 
-/* What Phi is applied to, relative to what: as long as all samples are where they started, they
- * differ from the start in what is observed alone, and Phi of the start is known.           */
+/* How the next application of Phi is computed. As long as no sample has left the common start,
+ * they differ from it in what is observed alone, and Phi of the start is known: only the
+ * difference has to be multiplied, most of which is zero.                                   */
 static mb_affine relative_to(const mb_task *task, const mb_worker *worker) {
     const mb_solver *solver = task->solver;
     bool fresh = task->starts && solver->start_g_known;
-    for (size_t i = 0; i < solver->lanes; ++i) {
-        const mb_slot *slot = &worker->slots[i];
-        fresh = fresh && (!slot->busy || slot->fresh);
-    }
+    for (size_t i = 0; i < worker->active_count; ++i) fresh = fresh && worker->active[i]->fresh;
     if (fresh) return (mb_affine){solver->start_q, solver->start_g};
-    return (mb_affine){.plus = task->bias ? mb_phi_bias(worker->phi) : NULL};
+    return (mb_affine){.plus = worker->bias ? mb_phi_bias(worker->phi) : NULL};
 }
 
-/* One application of Phi for all busy slots; how many there were. */
-static mb_status apply_busy(const mb_task *task, mb_worker *worker, size_t *busy) {
+/* One application of Phi for all busy slots, which become the active ones. */
+static mb_status apply_busy(const mb_task *task, mb_worker *worker) {
     const float *in[MB_LANES_MAX];
     float *out[MB_LANES_MAX];
-    mb_affine affine = relative_to(task, worker);
-    *busy = 0;
+    worker->active_count = 0;
     for (size_t i = 0; i < task->solver->lanes; ++i) {
-        if (!worker->slots[i].busy) continue;
-        in[*busy] = worker->slots[i].in;
-        out[(*busy)++] = worker->slots[i].out;
-        worker->slots[i].fresh = false;
+        mb_slot *slot = &worker->slots[i];
+        if (!slot->busy) continue;
+        in[worker->active_count] = slot->in;
+        out[worker->active_count] = slot->out;
+        worker->active[worker->active_count++] = slot;
     }
+    mb_affine affine = relative_to(task, worker);
+    for (size_t i = 0; i < worker->active_count; ++i) worker->active[i]->fresh = false;
     double began = mb_clock();
-    MB_TRY(mb_phi_apply(worker->phi, *busy, in, out, affine));
+    MB_TRY(mb_phi_apply(worker->phi, worker->active_count, in, out, affine));
     worker->ms_operator += mb_clock() - began;
-    worker->applications += *busy;
+    worker->applications += worker->active_count;
     return MB_OK;
 }
 
-mb_status mb_task_alone(const mb_task *task, mb_worker *worker) {
-    size_t next = 0, busy;
+/* Rounds of one application of Phi and one step of each sample, until no slot is busy. */
+static mb_status run_rounds(const mb_task *task, mb_worker *worker, size_t *next, size_t end) {
+    MB_TRY(apply_busy(task, worker));
+    while (worker->active_count > 0) {
+        for (size_t i = 0; i < worker->active_count; ++i) {
+            bool done = false;
+            MB_TRY(task->advance(task, worker, worker->active[i], &done));
+            worker->active[i]->busy = !done;
+        }
+        if (task->round) MB_TRY(task->round(task, worker));
+        if (!task->together) MB_TRY(fill_slots(task, worker, next, end));
+        MB_TRY(apply_busy(task, worker));
+    }
+    return MB_OK;
+}
+
+static mb_status run_samples(const mb_task *task, mb_worker *worker, size_t next, size_t end) {
     for (size_t i = 0; i < task->solver->lanes; ++i) worker->slots[i].busy = false;
-    MB_TRY(fill_slots(task, worker, &next, 1));
-    MB_TRY(apply_busy(task, worker, &busy));
-    for (bool done = false; !done && busy > 0;) {
-        MB_TRY(task->advance(task, worker, &worker->slots[0], &done));
-        if (!done) MB_TRY(apply_busy(task, worker, &busy));
+    while (next < end) {
+        size_t first = next;
+        bool again;
+        worker->bias = task->bias;
+        MB_TRY(fill_slots(task, worker, &next, end));
+        worker->in_hand = next - first;
+        do {
+            again = false;
+            MB_TRY(run_rounds(task, worker, &next, end));
+            if (task->finish) MB_TRY(task->finish(task, worker, &again));
+        } while (again);
     }
     return MB_OK;
 }
 
 static mb_status task_worker(void *context, size_t index, size_t workers) {
     const mb_task *task = context;
-    mb_worker *worker = &task->solver->worker[index];
-    size_t next, end, busy;
-    mb_pool_slice(task->batch, index, workers, &next, &end);
-    for (size_t i = 0; i < task->solver->lanes; ++i) worker->slots[i].busy = false;
-    while (next < end) {
-        size_t first = next;
-        MB_TRY(fill_slots(task, worker, &next, end));
-        MB_TRY(apply_busy(task, worker, &busy));
-        while (busy > 0) {
-            size_t had_part = busy;
-            for (size_t i = 0; i < task->solver->lanes; ++i) {
-                mb_slot *slot = &worker->slots[i];
-                bool done = false;
-                if (!slot->busy) continue;
-                MB_TRY(task->advance(task, worker, slot, &done));
-                slot->busy = !done;
-            }
-            if (task->round) task->round(task, worker, next - first, had_part == next - first);
-            if (!task->together) MB_TRY(fill_slots(task, worker, &next, end));
-            MB_TRY(apply_busy(task, worker, &busy));
-        }
-        if (task->group) MB_TRY(task->group(task, worker, next - first));
-    }
-    return MB_OK;
+    size_t begin, end;
+    mb_pool_slice(task->batch, index, workers, &begin, &end);
+    return run_samples(task, &task->solver->worker[index], begin, end);
 }
 
 mb_status mb_task_run(mb_task *task) {
     return mb_pool_run(task->solver->pool, task_worker, task);
+}
+
+mb_status mb_task_alone(const mb_task *task, mb_worker *worker) {
+    return run_samples(task, worker, 0, 1);
 }
 
 /* ------------------------------------------------------------------------ calls -- */

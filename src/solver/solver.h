@@ -99,7 +99,8 @@ typedef struct mb_adjoint {
  * unrolled.c. The iterations themselves are run again as an mb_iterate.                        */
 typedef struct mb_sweep {
     float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
-    size_t steps, at; /* iterations of this sample; the one that the sweep has reached        */
+    bool backwards;   /* the tape is full, and the sweep has begun                            */
+    size_t steps, at; /* iterations of this sample; the one that has been reached             */
     const float *d;   /* dloss                                                                */
     float *a, *c, *w, *phi_w;
     float *s;         /* Frank-Wolfe's softmax; at the end, the part of the start             */
@@ -131,8 +132,13 @@ typedef struct mb_slot {
 typedef struct mb_worker {
     mb_phi *phi;
     mb_slot *slots; /* [lanes] */
+    mb_slot *active[MB_LANES_MAX]; /* those that took part in the last application of Phi */
+    size_t active_count;
+    size_t in_hand; /* slots that were loaded together                */
+    bool bias;      /* Phi is applied with the bias: see mb_task.bias */
     mb_gradient gradient;
-    mb_gradient part; /* unrolled: of the samples in hand */
+    mb_gradient part; /* unrolled: of the samples in hand ...                       */
+    bool spoilt;      /* ... and something of one that ended badly is already in it */
     enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows; /* adjoint: of w, see mb_phi_add_rows */
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
@@ -172,19 +178,22 @@ mb_status mb_solver_settings_check(const mb_solver_settings *settings);
 
 /* ------------------------------------------------------------------- driver -- */
 
-/* One kind of work on samples. `load` prepares a slot; `advance` is called when slot->out
- * holds Phi slot->in, and says whether the sample is done. With `together` set, slots are
- * loaded only when all are free, and `group` is called when all have ended.               */
+/* One kind of work on samples: a call of the library. A worker has a slot for each of a few
+ * samples; it works in rounds of one application of Phi to all busy slots, and one step of each.
+ * With `together`, slots are loaded only when all are free, so that their samples begin together. */
 typedef struct mb_task {
     mb_solver *solver;
+    /* Prepares a slot for slot->sample; may set slot->busy to false if there is nothing to do. */
     mb_status (*load)(const struct mb_task *task, mb_worker *worker, mb_slot *slot);
+    /* slot->out holds Phi slot->in: takes the next step, and says whether the sample is done. */
     mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
-    mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
-    /* after each round of `together`: `all` of the group's samples had a part in it */
-    void (*round)(const struct mb_task *task, mb_worker *worker, size_t count, bool all);
+    /* With `together`, or NULL: all active slots have advanced. */
+    mb_status (*round)(const struct mb_task *task, mb_worker *worker);
+    /* With `together`, or NULL: no slot is busy any more. May make some busy again. */
+    mb_status (*finish)(const struct mb_task *task, mb_worker *worker, bool *again);
     size_t batch;
-    bool bias;   /* out = Phi in + b                                                */
-    bool starts; /* samples start at the solver's start; `load` says which are fresh */
+    bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
+    bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
     const void *call; /* the caller's arguments */
 } mb_task;
