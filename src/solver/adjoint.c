@@ -71,10 +71,6 @@ static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, c
     }
 }
 
-static const float *sample_of(const mb_solver *solver, const mb_slot *slot, const float *batch) {
-    return batch + slot->sample * solver->model->size;
-}
-
 /* ------------------------------------------------------------------ both methods -- */
 
 /* Starts the iteration with y = 0 and the right side in `rest`. */
@@ -177,9 +173,9 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     a->result = (mb_adjoint_result){.outcome = MB_CONVERGED};
     a->ahead = false;
     a->shrink = 0;
-    a->q = sample_of(solver, slot, call->q);
-    a->d = sample_of(solver, slot, call->dloss);
-    a->logits = call->logits ? sample_of(solver, slot, call->logits) : a->own_logits;
+    a->q = mb_sample_of(solver, slot, call->q);
+    a->d = mb_sample_of(solver, slot, call->dloss);
+    a->logits = call->logits ? mb_sample_of(solver, slot, call->logits) : a->own_logits;
     if (call->gradient && call->logits == NULL) {
         a->phase = LOGITS;
         slot->in = a->q;
@@ -326,18 +322,6 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
 
 /* ---------------------------------------------------------------------- the calls -- */
 
-void mb_sums_clear(mb_solver *solver) {
-    for (size_t i = 0; i < solver->workers; ++i) mb_gradient_clear(&solver->worker[i].gradient);
-}
-
-/* Adds the workers' sums, in their order, and chains them to the parameters. */
-void mb_sums_collect(mb_solver *solver, float *gradient) {
-    for (size_t i = 1; i < solver->workers; ++i) {
-        mb_gradient_add(&solver->worker[0].gradient, &solver->worker[i].gradient);
-    }
-    mb_gradient_finish(solver->model, &solver->worker[0].gradient, gradient);
-}
-
 /* The inputs are large, so the workers share the check; nothing is written before it is over. */
 static mb_status check_worker(void *context, size_t index, size_t workers) {
     const mb_task *task = context;
@@ -398,109 +382,4 @@ mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int3
                                      mb_report *report) {
     adjoint_call call = {observed, q, logits, dloss, MB_WRT_LOGITS, NULL, gradient, results};
     return adjoint_run(solver, batch, &call, false, report);
-}
-
-/* ------------------------------------------------------- Phi itself, for the caller -- */
-
-typedef struct apply_call {
-    const float *w, *v;
-    float *out;
-} apply_call;
-
-static mb_status apply_load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
-    const apply_call *call = task->call;
-    (void)worker;
-    slot->in = sample_of(task->solver, slot, call->v);
-    slot->out = call->out + slot->sample * task->solver->model->size;
-    return MB_OK;
-}
-
-static mb_status apply_advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
-    (void)task;
-    (void)worker;
-    (void)slot;
-    *done = true;
-    return MB_OK;
-}
-
-mb_status mb_solver_apply(mb_solver *solver, size_t batch, const float *v, float *out) {
-    if (solver == NULL || ((v == NULL || out == NULL) && batch > 0)) {
-        return mb_fail(MB_EINVAL, "mb_solver_apply: NULL argument");
-    }
-    MB_TRY(mb_batch_check("mb_solver_apply", solver->model, batch));
-    MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
-    MB_TRY(mb_call_begin(solver));
-    apply_call call = {NULL, v, out};
-    mb_task task = {.solver = solver,
-                    .load = apply_load,
-                    .advance = apply_advance,
-                    .batch = batch,
-                    .call = &call};
-    return mb_task_run(&task);
-}
-
-/* Phi v, then Phi w. */
-static mb_status product_load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
-    const apply_call *call = task->call;
-    (void)worker;
-    slot->products.second = false;
-    slot->in = sample_of(task->solver, slot, call->v);
-    slot->out = slot->products.phi_v;
-    return MB_OK;
-}
-
-static mb_status product_advance(const mb_task *task, mb_worker *worker, mb_slot *slot,
-                                 bool *done) {
-    const apply_call *call = task->call;
-    (void)worker;
-    *done = slot->products.second;
-    slot->products.second = true;
-    slot->in = sample_of(task->solver, slot, call->w);
-    slot->out = slot->products.phi_w;
-    return MB_OK;
-}
-
-static mb_status product_finish(const mb_task *task, mb_worker *worker, bool *again) {
-    const mb_solver *solver = task->solver;
-    const apply_call *call = task->call;
-    const mb_model *model = solver->model;
-    size_t count = worker->in_hand;
-    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
-    (void)again;
-    for (size_t i = 0; i < count; ++i) {
-        mb_slot *slot = &worker->slots[i];
-        phi_w[i] = slot->products.phi_w;
-        phi_v[i] = slot->products.phi_v;
-        w[i] = sample_of(solver, slot, call->w);
-        v[i] = sample_of(solver, slot, call->v);
-        for (size_t t = 0; t < model->tier_count; ++t) { /* mb_phi_gradient wants Phi v + b */
-            const mb_tier *tier = &model->tiers[t];
-            solver->kernels->axpy(slot->products.phi_v + tier->offset, 1,
-                                  model->parameters + tier->bias, tier->size);
-        }
-    }
-    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, false, &worker->gradient);
-}
-
-mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w, const float *v,
-                                   float *gradient) {
-    if (solver == NULL || gradient == NULL || ((v == NULL || w == NULL) && batch > 0)) {
-        return mb_fail(MB_EINVAL, "mb_solver_apply_gradient: NULL argument");
-    }
-    MB_TRY(mb_batch_check("mb_solver_apply_gradient", solver->model, batch));
-    MB_TRY(mb_finite_check("w", batch, solver->model->size, w));
-    MB_TRY(mb_finite_check("v", batch, solver->model->size, v));
-    MB_TRY(mb_call_begin(solver));
-    apply_call call = {w, v, NULL};
-    mb_task task = {.solver = solver,
-                    .load = product_load,
-                    .advance = product_advance,
-                    .finish = product_finish,
-                    .batch = batch,
-                    .together = true,
-                    .call = &call};
-    mb_sums_clear(solver);
-    MB_TRY(mb_task_run(&task));
-    mb_sums_collect(solver, gradient);
-    return MB_OK;
 }

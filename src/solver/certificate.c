@@ -43,16 +43,6 @@ static double product_slack(const mb_solver *solver, const mb_slot *slot, double
     return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
 }
 
-void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        const mb_run *run = &solver->runs[i];
-        solver->kernels->logs(u, slot->solve.q, slot->solve.x, slot->fb.lambda + run->first,
-                              slot->hidden + run->first, slot->hidden_count[i], run->k,
-                              (float)mb_slot_alpha(solver, slot, i),
-                              (float)solver->spectrum.curvature);
-    }
-}
-
 /* sum_v tr(P_v Cov q_v); observed variables have no covariance. */
 static double self_inhibition(const mb_tier *tier, const float *q) {
     double total = 0;

@@ -173,10 +173,7 @@ struct mb_solver {
     double ms_refresh; /* of the present call */
 };
 
-/* Whether the settings, each and together, can be used: else MB_EINVAL. */
-mb_status mb_solver_settings_check(const mb_solver_settings *settings);
-
-/* ------------------------------------------------------------------- driver -- */
+/* ---------------------------------------------------------------- driver.c -- */
 
 /* One kind of work on samples: a call of the library. A worker has a slot for each of a few
  * samples; it works in rounds of one application of Phi to all busy slots, and one step of each.
@@ -202,19 +199,7 @@ mb_status mb_task_run(mb_task *task);
 /* One sample, number 0, by a worker in its own thread. */
 mb_status mb_task_alone(const mb_task *task, mb_worker *worker);
 
-/* ------------------------------------------------------------------ refresh -- */
-
-/* Brings everything derived from the model's parameters up to date. */
-mb_status mb_solver_refresh(mb_solver *solver);
-
-/* What a solver remembers of the weights before these: where its estimates of the spectrum start
- * from; zeros: from anywhere. The estimates decide the steps, so whoever wants to go on with the
- * same bytes keeps this.                                                                     */
-size_t mb_solver_memory_size(const mb_solver *solver);
-void mb_solver_memory_get(const mb_solver *solver, float *memory);
-void mb_solver_memory_set(mb_solver *solver, const float *memory);
-
-/* -------------------------------------------------------------------- slots -- */
+/* ------------------------------------------------------------------ call.c -- */
 
 /* Milliseconds of a steady clock. */
 double mb_clock(void);
@@ -222,8 +207,49 @@ double mb_clock(void);
 /* Whether the call should end now: interrupted, or out of time. */
 bool mb_solver_stopping(const mb_solver *solver);
 
-/* Lists the hidden variables of a sample. The rows of the others become one-hot in one tensor and
- * zero in two; any of them may be NULL.                                                      */
+/* Starts a call: takes over changed weights, clears the clocks, sets the deadline. */
+mb_status mb_call_begin(mb_solver *solver);
+/* Fills the report with what the workers counted. */
+void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+
+/* The workers' sums of gradients: set to zero; added up in the workers' order, and chained to the
+ * parameters into gradient [parameters].                                                     */
+void mb_sums_clear(mb_solver *solver);
+void mb_sums_collect(mb_solver *solver, float *gradient);
+
+/* Checks of a call's arguments. `call` and `what` name the function and the argument. */
+mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
+mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
+mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
+mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
+
+/* -------------------------------------------------------------- settings.c -- */
+
+/* Whether the settings, each and together, can be used: else MB_EINVAL. */
+mb_status mb_solver_settings_check(const mb_solver_settings *settings);
+
+/* --------------------------------------------------------------- refresh.c -- */
+
+/* Brings everything derived from the model's parameters up to date. */
+mb_status mb_solver_refresh(mb_solver *solver);
+
+/* What a solver remembers of earlier weights: the vectors that its estimates of the spectrum start
+ * from (zeros: none). The estimates decide the step sizes, so whoever wants to continue with
+ * identical results keeps this.                                                             */
+size_t mb_solver_memory_size(const mb_solver *solver);
+void mb_solver_memory_get(const mb_solver *solver, float *memory);
+void mb_solver_memory_set(mb_solver *solver, const float *memory);
+
+/* ------------------------------------------------------------------ slot.c -- */
+
+/* The slot's sample in an array [batch][size]. */
+static inline const float *mb_sample_of(const mb_solver *solver, const mb_slot *slot,
+                                        const float *batch) {
+    return batch + slot->sample * solver->model->size;
+}
+
+/* Lists the hidden variables of a sample; observed: [variables], or NULL for none. The rows of the
+ * observed ones become one-hot in one tensor and zero in two others; any of the three may be NULL. */
 typedef struct mb_observing {
     float *one_hot, *zero[2];
 } mb_observing;
@@ -231,29 +257,25 @@ typedef struct mb_observing {
 void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
                      mb_observing rows);
 
-/* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
-mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
-                                     const float *q, const float *logits, const float *dloss,
-                                     float *gradient, mb_adjoint_result *results,
-                                     mb_report *report);
+/* The step size of a run's variables for this sample. */
+double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
 
-mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
-mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
-mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
-mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
+/* x = beta q + alpha g, the forward step, of all variables. */
+void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
 
-/* Sums over the batch: zero, and added up in the workers' order into gradient [parameters]. */
-void mb_sums_clear(mb_solver *solver);
-void mb_sums_collect(mb_solver *solver, float *gradient);
+/* The rest is over the hidden variables alone. */
+/* z = prox(x) with the slot's steps, u = log z; z = softmax(x), u = log z. u and lambda may be NULL;
+ * warm: as in mb_prox_args.                                                                  */
+void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
+                  const float *x, bool warm);
+void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
+                     const float *x);
+/* u = log q of the iterate q = prox(x). */
+void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
 
-/* Starts a call: checks the solver, clears the clocks, sets the deadline. */
-mb_status mb_call_begin(mb_solver *solver);
-/* Fills the report with what the workers counted. */
-void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+/* ------------------------------------------------------- solve.c and peers.c -- */
 
-/* -------------------------------------------------------------------- solve -- */
-
-/* Replaces the start of all samples by the marginals when nothing is observed, nearly. */
+/* Sets the start of all samples to the marginals of the model with nothing observed, roughly. */
 mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 
 /* next, next_u <- the update of q, u by a method other than forward-backward; and then
@@ -261,35 +283,27 @@ mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 void mb_peer_update(const mb_solver *solver, mb_slot *slot);
 void mb_peer_accept(const mb_solver *solver, mb_slot *slot);
 
-/* ----------------------------------------------------------------- anderson -- */
+/* -------------------------------------------------------------- anderson.c -- */
 
 void mb_anderson_reset(mb_slot *slot);
-/* Of the squared residual of a tier with this step, in the norm that is fitted. */
+/* What the squared residual of a tier with this step counts in the norm of the fit. */
 double mb_anderson_weight(double alpha);
-/* From x, r and the history, a combination of steps; `weighted` is the squared norm of r. */
+/* Finds the combination of earlier steps; `weighted` is the squared norm of r. */
 void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted);
 /* x, which may be the slot's own, becomes the next iterate: that combination, or else T. */
 void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x);
 
-/* -------------------------------------------------------------- certificate -- */
+/* ----------------------------------------------------------- certificate.c -- */
 
-/* u = log q of the hidden variables, of q = prox(x). */
-void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
-
-/* Fills certificate, gap and free energy of slot->result from q and g. */
+/* Fills certificate, gap and free energy of the slot's result from q and g. */
 void mb_certify(const mb_solver *solver, mb_slot *slot);
 
-/* The step of a run's variables. */
-double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
+/* --------------------------------------------------------------- adjoint.c -- */
 
-/* x = beta q + alpha g */
-void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
-
-/* Over the hidden variables of a slot: z = prox(x) with its steps; z = softmax(x), u = log z. Any of
- * u, lambda may be NULL.                                                                      */
-void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
-                  const float *x, bool warm);
-void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
-                     const float *x);
+/* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
+mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                                     const float *q, const float *logits, const float *dloss,
+                                     float *gradient, mb_adjoint_result *results,
+                                     mb_report *report);
 
 #endif
