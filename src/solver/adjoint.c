@@ -278,21 +278,21 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     return MB_OK;
 }
 
-/* w = d + S y, and y is a sum of directions p: the rows A S w are the sum of those that the
- * applications to d and to S p had on their way.                                            */
+/* w = d + S y, and y is a sum of directions p: so the rows A S w are a sum of those of the
+ * applications of Phi to d and to S p, as long as all samples took part in each of them.      */
 static mb_status add_rows(const mb_task *task, mb_worker *worker) {
     const adjoint_call *call = task->call;
     size_t count = worker->in_hand;
     float c[MB_LANES_MAX];
     if (call->gradient == NULL || worker->rows == BROKEN_ROWS) return MB_OK;
-    bool known = worker->active_count == count && mb_phi_is_group(worker->phi, count) &&
+    bool known = worker->active_count == count &&
                  task->solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS;
     for (size_t i = 0; i < count; ++i) {
         const mb_adjoint *a = &worker->slots[i].adjoint;
         c[i] = a->step;
         known = known && a->result.outcome != MB_DIVERGED && !a->ahead;
     }
-    if (known) mb_phi_add_rows(worker->phi, count, c, worker->rows == NO_ROWS);
+    known = known && mb_phi_add_rows(worker->phi, count, c, worker->rows == NO_ROWS);
     worker->rows = known ? SOME_ROWS : BROKEN_ROWS;
     return MB_OK;
 }

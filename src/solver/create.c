@@ -7,9 +7,6 @@
 #include "base/status.h"
 #include "solver/solver.h"
 
-/* Most floats of one tensor of all samples in hand; of larger ones a worker has one in hand. */
-#define LANE_FLOATS 4194304
-
 /* ----------------------------------------------------------------------- layout -- */
 
 static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot) {
@@ -63,7 +60,7 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
     if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
-    return mb_phi_create(&worker->phi, solver->model, solver->kernels, solver->lanes > 1, true);
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, true);
 }
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
@@ -107,8 +104,7 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
     MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);
-    solver->lanes = solver->kernels->abreast ? solver->kernels->abreast->lanes : 1;
-    if (model->size > LANE_FLOATS / solver->lanes) solver->lanes = 1;
+    solver->lanes = mb_phi_samples(model, solver->kernels);
     solver->run_count = count_runs(model, NULL);
     MB_TRY(mb_alloc(&solver->runs, solver->run_count, sizeof *solver->runs));
     count_runs(model, solver->runs);
