@@ -9,9 +9,11 @@
  *   v        a variable: tier, cell, group;  A_v: its columns of A, all blocks together
  *   G_v      the Gram matrix A_v'A_v (k x k), the diagonal block of A'A
  *   s_v      min( sqrt(gain (1-m)) / ||A_v||_2, 1 ), or 1 when the model is not monotone
- *   d_v      min( (1-m) / (s_v ||A_v||_2)^2, 1 ), or 1 likewise: how much of G_v is left out of A'A.
- *            1 makes Phi hollow; the rest, s_v^2 (1 - d_v) G_v, is the variable's self-inhibition
- *   class    cells of a tier that are reached by the same taps share G_v and s_v
+ *   d_v      min( (1-m) / (s_v ||A_v||_2)^2, 1 ), or 1 likewise: the share of the diagonal block
+ *            G_v of A'A that D cancels. 1 makes Phi hollow; else s_v^2 (1 - d_v) G_v remains, and
+ *            inhibits the variable itself
+ *   group    a categorical variable of a cell; all cells of a tier have the same groups
+ *   class    cells of a tier that are reached by the same taps share G_v, s_v and d_v
  */
 #ifndef MB_OPERATOR_MODEL_H
 #define MB_OPERATOR_MODEL_H
@@ -21,13 +23,13 @@
 #include "base/memory.h"
 #include "monobolt.h"
 
-#define MB_KERNEL_MAX 31 /* taps are kept as bits of a word */
+#define MB_KERNEL_MAX 31 /* taps of a line are kept as bits of a word */
 #define MB_STRIDE_MAX 16
 #define MB_GAIN_MAX 1e6
 #define MB_BLOCK_FACTOR_MAX 1e3 /* of `start` and `rate` */
 #define MB_TIERS_MAX 64 /* more would be a mistake in the description */
 
-/* One variable position inside a cell. */
+/* One of the categorical variables of a cell. */
 typedef struct mb_group {
     uint32_t k;       /* cardinality                               */
     uint32_t channel; /* first channel of the cell                 */

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "operator/way.h"
 
-/* Floats that a tensor of all samples may have at most; of larger samples one is taken at a time. */
+/* The most floats of a tensor of several samples; larger samples are taken one at a time. */
 #define LANE_FLOATS 4194304
 
 struct mb_phi {
@@ -84,7 +84,7 @@ size_t mb_largest_grams(const mb_model *model) {
 /* ------------------------------------------------------------------- creating -- */
 
 size_t mb_phi_samples(const mb_model *model, const mb_kernels *kernels) {
-    size_t lanes = kernels->abreast ? kernels->abreast->lanes : 1;
+    size_t lanes = kernels->interleaved ? kernels->interleaved->lanes : 1;
     return model->size > LANE_FLOATS / lanes ? 1 : lanes;
 }
 
@@ -97,7 +97,7 @@ static void layout(mb_phi *phi, bool gradient) {
     phi->totals = mb_arena_take(&phi->arena, n, sizeof(float));
 }
 
-/* Pairs of a row and a tap that meet a cell, along one axis: taps beyond the border are no work. */
+/* Pairs of a row and a tap that see a cell, along one axis; taps beyond the border are no work. */
 static double taps_met(const mb_block *block, uint32_t rows, uint32_t before, uint32_t cells) {
     size_t met = 0;
     for (uint32_t p = 0; p < rows; ++p) {
@@ -134,7 +134,8 @@ mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *k
     }
     MB_GOTO(fail, status, mb_way_single(&phi->single, model, kernels, gradient));
     if (mb_phi_samples(model, kernels) > 1) {
-        MB_GOTO(fail, status, mb_way_abreast(&phi->several, model, kernels->abreast, gradient));
+        MB_GOTO(fail, status,
+                mb_way_interleaved(&phi->several, model, kernels->interleaved, gradient));
     }
     *out = phi;
     return MB_OK;
@@ -178,7 +179,7 @@ static const mb_way *choose(const mb_phi *phi, size_t count, size_t *taken) {
     return *taken > 1 ? &phi->several : &phi->single;
 }
 
-/* Of A for one sample; active: tiers that count, or NULL for all. */
+/* Multiply-adds of A for one sample; active: the tiers that count, or NULL for all. */
 static double rows_work(const mb_phi *phi, const bool *active) {
     double sum = 0;
     for (size_t b = 0; b < phi->model->block_count; ++b) {

@@ -46,9 +46,9 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
 /* The biases in the order of a sample; after mb_phi_refresh. */
 const float *mb_phi_bias(const mb_phi *phi);
 
-/* Saves mb_phi_gradient a product, where w is a sum of vectors that Phi was applied to: adds c[n]
- * times the rows A S v[n] of the last mb_phi_apply, which had the same `count` samples, to A S w[n],
- * or begins that sum with them. Returns whether it could; else nothing has changed.          */
+/* Saves mb_phi_gradient a product where w is a sum of vectors that Phi was applied to: adds c[n]
+ * times the rows A S v[n] of the last mb_phi_apply, which had the same `count` samples, to those of
+ * w[n], or begins that sum with them. Returns whether it could; else nothing has changed.    */
 bool mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool begins);
 
 /* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. rows_of_w:

@@ -56,8 +56,8 @@ static bool row_started(const mb_model *model, size_t block) {
     return false;
 }
 
-/* The transposes run last block first: of the usual lower-triangular order the strided blocks
- * come later, and those that cannot add without a buffer have written when the others add.  */
+/* The transposes run from the last block to the first. Strided blocks usually come later in the
+ * list, and cannot add to their output without a buffer: so they write first, the others add. */
 static bool column_started(const mb_model *model, size_t block) {
     for (size_t b = block + 1; b < model->block_count; ++b) {
         if (model->blocks[b].column == model->blocks[block].column) return true;

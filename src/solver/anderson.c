@@ -5,14 +5,17 @@
  *     next x = T - sum_a gamma_a dT_a,   gamma = argmin || r - sum_a gamma_a dr_a ||_W
  *
  * over the last few differences dT, dr. It works on x and not on q: whatever x comes out,
- * q = prox(x) is feasible and has full support, and T(x) - x is the certificate.
- * The norm W = diag(q / alpha^2), alpha by tier, is that of the gradient r/alpha in the metric of the
- * marginals: x moves a lot without consequence where q is nearly one-hot, and must not be fitted
- * there; and r is small where the step is, whatever the gradient.
+ * q = prox(x) is feasible and has full support, and T(x) - x gives the certificate.
+ *
+ * The norm has W = diag(q / alpha^2), alpha by tier. Dividing by alpha makes it a norm of the
+ * gradient r/alpha: otherwise tiers with small steps, where r is small too, would not count. The
+ * factor q is there because x may move a lot without changing q where q is nearly zero.
+ *
  * The window is small, so the normal equations, in double, with a relative ridge, are as
  * good as a QR factorisation here, and cost one pass over the history.
- * Where the free energy is not known to be convex it stays off: a smaller residual may be that
- * of a saddle point, from which the plain steps have to escape again and again.
+ *
+ * Where the free energy is not known to be convex there is no acceleration: it would be drawn to
+ * saddle points, where the residual is small as well.
  */
 #include <math.h>
 #include <string.h>
@@ -50,7 +53,7 @@ static bool solve_small(double a[MB_WINDOW_MAX][MB_WINDOW_MAX], double *b, size_
     return true;
 }
 
-/* The products of the history, tier by tier, each in its weight. */
+/* The products of the history in the norm W: sums over the tiers, each with its weight. */
 static void weighted_products(const mb_solver *solver, const mb_slot *slot, double *products) {
     double part[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
     size_t n = slot->fb.columns, count = n * (n + 1) / 2 + n;
@@ -87,7 +90,7 @@ static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted
         slot->fb.mixed -= b[i] * with_r[i];
         if (!isfinite(slot->fb.gamma[i])) return false;
     }
-    slot->fb.mixed = fmax(slot->fb.mixed, 1e-4 * weighted); /* what is left after rounding */
+    slot->fb.mixed = fmax(slot->fb.mixed, 1e-4 * weighted); /* less would be rounding error */
     return true;
 }
 
@@ -95,7 +98,7 @@ void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted) {
     size_t n = solver->model->size;
     size_t window = solver->spectrum.modulus > 0 ? (size_t)solver->settings.anderson : 0;
     bool first = slot->fb.columns == 0 && slot->fb.newest == 0;
-    if (window > 0 && !first) { /* there is a T and r to differ from */
+    if (window > 0 && !first) { /* there are a T and an r before these */
         size_t column = (slot->fb.newest - 1) % window;
         solver->kernels->anderson_push(slot->fb.dt[column], slot->fb.dr[column], slot->fb.forward,
                                        slot->solve.x, slot->fb.r, slot->fb.last_r, n);

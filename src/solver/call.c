@@ -77,7 +77,6 @@ void mb_sums_clear(mb_solver *solver) {
     for (size_t i = 0; i < solver->workers; ++i) mb_gradient_clear(&solver->worker[i].gradient);
 }
 
-/* Adds the workers' sums, in their order, and chains them to the parameters. */
 void mb_sums_collect(mb_solver *solver, float *gradient) {
     for (size_t i = 1; i < solver->workers; ++i) {
         mb_gradient_add(&solver->worker[0].gradient, &solver->worker[i].gradient);

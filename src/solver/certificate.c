@@ -3,13 +3,16 @@
  * How far an answer can be from the only right one.
  *
  * F(q) = sum q log q - 1/2 q'Phi q - b'q is mu-strongly convex on the product of simplices,
- * mu = 2 - max_v ||D_v||: on a simplex the entropy has modulus 2 along zero-sum directions,
- * and Phi <= D, the diagonal of operator/model.h with its scales. Its gradient along those directions is r = centred(log q - g), so
+ * mu = 2 - max_v ||D_v||: on a simplex the negative entropy has modulus 2 along zero-sum
+ * directions, and Phi <= D, the scaled block diagonal of operator/model.h. The gradient of F
+ * along those directions is r = centred(log q - g), so
  *     || q - q* ||_2 <= || r ||_2 / mu,     F(q) - F* <= || r ||_2^2 / (2 mu).
- * With gain that F is F_gain, whose Phi has a diagonal -P_v; p(x) has a larger one, by
+ * With gain, this F is F_gain, whose Phi has the diagonal blocks -P_v. The free energy F of p(x)
+ * is larger:
  *     F - F_gain = 1/2 sum_v tr(P_v Cov q_v),   P_v = s_v^2 (1 - d_v) G_v  (operator/model.h).
- * A bound for the rounding errors of r is added: at tight tolerances they are what is left.
- * Those of A x are as large as A x is, which g need not show where its parts cancel; with x = S q,
+ *
+ * A bound for the rounding errors of r is added: at tight tolerances they are most of it. Those of
+ * A x are proportional to A x, which may be larger than g, where parts of g cancel. With x = S q,
  *     || A x ||^2 = sum_v q_v'D_v q_v - q'Phi q  <=  variables * max ||D_v|| - q'Phi q,
  * and they reach g through S A', whose square norm is at most max ||D_v|| - lambda_min.
  */
@@ -17,10 +20,11 @@
 
 #include "solver/solver.h"
 
-/* Roundings of a sum of up to SUM_TERMS products, in units of its size: nine halves of the last place.
- * A direct sum of normal numbers has about four, one by Winograd's transforms twice as many
- * (operator/abreast.c). Those of longer sums grow with the root of their length, and where all terms
- * are alike, so that each rounds the same way, with the length itself: seen from LONG_TERMS on. */
+/* Relative rounding error of a sum of up to SUM_TERMS products: nine half units of the last place.
+ * Measured: about four for a direct sum of normally distributed numbers, twice as many with
+ * Winograd's transforms (operator/interleaved.c). The error of longer sums grows with the root of
+ * their length; if all terms are alike and so round the same way, with the length itself, which
+ * was seen from LONG_TERMS on.                                                              */
 #define SUM_ERROR 5.4e-7
 #define SUM_TERMS 180.0
 #define LONG_TERMS 1000.0
@@ -31,9 +35,10 @@ static double sum_error(const mb_solver *solver) {
            fmax(terms / LONG_TERMS, 1);
 }
 
-/* The first application is made of two products, of the start and of what differs from it, each
- * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||D_v||
- * - lambda_min).                                                                            */
+/* The bound of the rounding error that A x passes on to g; coupling = q'Phi q. The first
+ * application adds two products, of the start and of the difference from it, each with an error
+ * of its own; all that is known of either is || A x ||^2 <= variables * (max ||D_v|| -
+ * lambda_min).                                                                             */
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
     bool first = slot->solve.result.applications <= 1;

@@ -78,7 +78,7 @@ static size_t count_runs(const mb_model *model, mb_run *runs) {
     return count;
 }
 
-/* Products in one entry of A x and of A'y, at most: a row and a column of all blocks together. */
+/* The most products in one entry of A x or A'y: the longest row or column, all blocks together. */
 static size_t longest_sum(const mb_model *model) {
     size_t longest = 0;
     for (size_t t = 0; t < model->tier_count; ++t) {

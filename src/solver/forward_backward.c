@@ -12,8 +12,9 @@
 /* An accelerated step is kept if it shrinks the squared residual to this or less. */
 #define KEEP 0.98
 
-/* Sums over the hidden variables, where tiers have steps of their own: `plain` is in the norm of
- * diag(1/alpha), in which a step must contract, and `weighted` in that of the gradient, r/alpha. */
+/* The residual of an iterate. Each tier has its own step alpha, so the sums are weighted by tier:
+ * `plain` is in the norm of diag(1/alpha), in which a plain step must contract; `weighted` is
+ * of the gradient r/alpha.                                                                  */
 typedef struct measured {
     mb_residual_sums sums;
     double gradient; /* ||r/alpha||^2 */
@@ -51,15 +52,16 @@ static double exact_residual(const mb_solver *solver, mb_slot *slot, int stop) {
     return mb_solve_relative_distance(solver, slot, slot->fb.plain_q);
 }
 
-/* Up to steps du = STEP_MAX of log q, exp(du) - 1 - du <= 0.72 du^2. With P = 0.72 sum q du^2 of a
- * row, the shift that makes the row sum to one again is at most P as well, and what the first
- * order leaves out of dq at most 2 P, half as much again for products of such terms.          */
+/* The first order of a step du of log q is dq = q du. Where |du| <= STEP_MAX, exp(du) - 1 - du <=
+ * 0.72 du^2; with P = 0.72 sum q du^2 of a row, the first order leaves out at most P, the shift
+ * that makes the row sum to one again at most P more, and products of such terms half of that
+ * again.                                                                                   */
 #define STEP_MAX 1
 #define LEFT_OUT (2 * 0.72 * 1.5)
 
-/* A bound of the relative residual from its first order, if that is below the tolerance. Of a prox
- * step it needs 1 - c alpha >= 0, where the prox moves no further than softmax would: all steps
- * that are chosen here.                                                                      */
+/* Whether the relative residual is certainly below the tolerance, by a bound from its first order;
+ * the bound is then given. For MB_STOP_STEP it needs 1 - c alpha >= 0, where the prox moves no
+ * further than softmax would; steps that the solver chooses (settings.alpha = 0) all satisfy it. */
 static bool surely_below(const mb_solver *solver, const mb_residual_sums *sums, int stop,
                          double tolerance, double *residual) {
     double bound = sqrt(sums->update) + LEFT_OUT * sqrt(sums->second);
@@ -69,17 +71,16 @@ static bool surely_below(const mb_solver *solver, const mb_residual_sums *sums, 
             solver->spectrum.curvature * solver->settings.alpha <= 1 + 1e-6);
 }
 
-/* Squared residual per entry, and per entry of x squared, below which roundings decide what
- * grows: of the prox, and of x itself where it is large.                                   */
+/* A squared residual below NOISE per entry plus NOISE_X times x squared is rounding error of the
+ * prox, and of x where x is large: whether it grows says nothing about the step.            */
 #define NOISE 1e-10
 #define NOISE_X 1e-12
 
-/* The same of r itself, a difference of numbers near one: below, r/alpha of a small step says nothing,
- * and what is asked for is computed from q and g.                                           */
+/* A squared r below this per entry is rounding error of r itself, a difference of numbers near one.
+ * r/alpha then says nothing where the step is small, and the residual is computed from q and g. */
 #define ROUNDED 1e-13
 
-/* What roundings leave of the squared residual in the norm of diag(1/alpha): `entry` of each entry,
- * and `share` of x squared.                                                                 */
+/* Such a limit in the norm of diag(1/alpha): `entry` per entry, plus `share` times x squared. */
 static double noise(const mb_solver *solver, const mb_slot *slot, double entry, double share) {
     double sum = 0;
     for (size_t t = 0; t < solver->model->tier_count; ++t) {
@@ -117,12 +118,13 @@ static double smallest_step(const mb_solver *solver, const mb_slot *slot) {
     return least * slot->fb.shorter;
 }
 
-/* Takes back an accelerated step that did not shrink the residual, or ends a bad step size;
- * true: x is already the next point. Halves the steps under which a plain step did not do what it
- * must while c I - Phi <= 2 diag(1/alpha): in the norm of diag(1/alpha) the forward part does not
- * expand, and the prox of alpha f_c contracts by 1 / (1 + min alpha (2 - c)), because f_c is
- * (2 - c)-strongly convex on the simplex. Where F need not be convex, a residual may grow on the
- * way, and the step is left as it is.                                                        */
+/* Takes back an accelerated step that did not shrink the residual, and halves the step sizes if a
+ * plain step did not shrink it as it must. Returns true if it did either: x is then the next point.
+ * How a plain step must shrink: where c I - Phi <= 2 diag(1/alpha), the forward part does not
+ * expand in the norm of diag(1/alpha), and the prox of alpha f_c contracts by 1 / (1 + min alpha
+ * (2 - c)), because f_c is (2 - c)-strongly convex on the simplex. If it did not, the estimate of
+ * the spectrum was wrong. Where F need not be convex the residual may grow, and the steps stay as
+ * they are.                                                                                */
 static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_sums *sums) {
     size_t n = solver->model->size;
     if (slot->fb.accelerated && !(sums->weighted <= KEEP * slot->fb.weighted)) {
@@ -132,7 +134,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
         mb_anderson_reset(slot);
         return true;
     }
-    if (solver->settings.unrolled) return false; /* what is differentiated has one step size */
+    if (solver->settings.unrolled) return false; /* the gradient assumes one step size */
     double shrink = 1 / (1 + smallest_step(solver, slot) * (2 - solver->spectrum.curvature));
     bool grew = !slot->fb.accelerated && solver->spectrum.modulus > 0 &&
                 sums->plain > 1.01 * shrink * shrink * slot->fb.plain;
@@ -146,7 +148,7 @@ static bool safeguard(const mb_solver *solver, mb_slot *slot, const mb_residual_
     return false;
 }
 
-/* z = prox(x), which goes on from the last one's lambda, and from what z holds. */
+/* z = prox(x), started from the last lambda and from what z holds. */
 static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot, float *z,
                       const float *x) {
     double began = mb_clock();
@@ -155,22 +157,23 @@ static void prox_step(const mb_solver *solver, mb_worker *worker, mb_slot *slot,
     worker->ms_prox += mb_clock() - began;
 }
 
-/* No step is foreseen to shrink the residual further than this, squared: what Anderson's combination
- * leaves of r may be nothing, and what is not linear is then all there is.                  */
+/* An estimate never expects one step to shrink the squared residual below this share: Anderson's
+ * combination may leave nothing of r in the linear model, and the nonlinear rest is not seen
+ * there.                                                                                   */
 #define FORESEEN_LEAST 1e-2
 
-/* The squared length of the step after the next one, foreseen: it shrinks as what is left of r by
- * Anderson's combination, and then as a step from such a combination did the last time; with a
- * factor of two in hand.                                                                    */
+/* Estimates the squared length of the step after the next one, with a safety factor of two on the
+ * length: it shrinks by as much as Anderson's combination now leaves of r, compared with what the
+ * last combination left (`left`). INFINITY if that is no guide.                              */
 static double foreseen(const mb_slot *slot, double left, const mb_residual_sums *sums) {
     if (left == INFINITY || !(sums->weighted <= left) || !(sums->largest <= STEP_MAX)) {
-        return INFINITY; /* there was no such step, or it is no guide */
+        return INFINITY; /* there was no combination, or it did not do what it promised */
     }
     return 4 * fmax(slot->fb.mixed / left, FORESEEN_LEAST) * sums->update;
 }
 
-/* Ends with the next step. What is proven of this point holds of the next one as well: the
- * certificate grows by the way between them.                                                 */
+/* Ends with the next step, whose residual is estimated: `update`. The certificate of this point
+ * holds for the next one too, when the distance between them is added.                       */
 static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, double update) {
     const mb_solver *solver = task->solver;
     const mb_solve_call *call = task->call;
@@ -227,7 +230,7 @@ mb_status mb_forward_backward_advance(const mb_task *task, mb_worker *worker, mb
         }
         mb_anderson_step(solver, slot, slot->solve.x);
     } else {
-        slot->fb.plain = slot->fb.mixed = INFINITY; /* the next point does not come from this one */
+        slot->fb.plain = slot->fb.mixed = INFINITY; /* nothing to compare the next point with */
     }
     worker->ms_acceleration += mb_clock() - began;
     prox_step(solver, worker, slot, slot->solve.q, slot->solve.x);

@@ -47,8 +47,9 @@ static bool finite_logits(const mb_solver *solver, const mb_slot *slot) {
     return isfinite(solver->kernels->dot(slot->solve.g, slot->solve.g, solver->model->size));
 }
 
-/* Of the step to slot->peer.next, or of the undamped update. Frank-Wolfe's goes to another fixed point
- * than softmax(g), and is its step undone of the damping.                                    */
+/* The relative length of the step to peer.next or, as settings.stop says, of the undamped update
+ * softmax(g). Frank-Wolfe has another fixed point than softmax(g): its undamped update is its step
+ * divided by the damping.                                                                    */
 static double peer_residual(const mb_solver *solver, mb_slot *slot) {
     double step = mb_solve_relative_distance(solver, slot, slot->peer.next);
     if (solver->settings.stop == MB_STOP_STEP) return step;

@@ -15,7 +15,7 @@
 
 /* --------------------------------------------------------------------- loading -- */
 
-/* Rows of `start` are made to sum to one: the certificate is for feasible q alone. */
+/* Rows of `start` are made to sum to one: the certificate holds for feasible q only. */
 static void load_start(const mb_solver *solver, mb_slot *slot, const float *start) {
     const mb_model *model = solver->model;
     size_t bytes = model->size * sizeof(float);
@@ -46,7 +46,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     slot->fb.shorter = 1;
     slot->fresh = call->start == NULL;
     load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
-    /* r is written where something is hidden alone, and stays zero elsewhere */
+    /* only the hidden entries of r are ever written: the others stay zero */
     mb_slot_observe(
         solver, slot, call->observed ? call->observed + slot->sample * model->variables : NULL,
         (mb_observing){.one_hot = slot->solve.q, .zero = {slot->fb.r, slot->fb.last_r}});

@@ -17,9 +17,9 @@ typedef struct mb_solve_call {
     mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
     uint64_t max_iterations;
     double tolerance;
-    int stop;       /* mb_stop */
-    bool stoppable; /* by an interrupt or a time limit */
-    bool foresee;   /* may end with a step that is not measured */
+    int stop;       /* mb_stop                                                       */
+    bool stoppable; /* by an interrupt or a time limit                               */
+    bool foresee;   /* may end with a step whose residual is estimated, not measured */
 } mb_solve_call;
 
 /* One iteration of a sample when g = Phi q + b is there. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The solver's private parts. Samples are divided among the workers; each worker has a few
- * slots, and keeps every slot busy with one sample until that sample is done. All slots of
- * a worker share one application of Phi per round.
+ * The solver's private parts. Samples are divided among the workers, one per thread. Each worker
+ * has a few slots; a slot holds one sample until that sample is done, and then takes the next. All
+ * slots of a worker share one application of Phi per round.
  *
  * Legend (paper section 3.4, with the curvature split c of the free energy)
  *   q   marginals of one sample; observed variables are one-hot and stay so
- *   u   log q, of the other methods   (kept apart: q may underflow, u does not)
+ *   u   log q, kept by the other methods: q may underflow, u does not
  *   g   Phi q + b, the logits
  *   x   what q is the prox of:        beta q + alpha u = x + lambda
  *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha; alpha by tier
@@ -24,21 +24,20 @@
 #include "operator/phi.h"
 #include "operator/spectrum.h"
 
-#define MB_WINDOW_MAX 10
-#define MB_LANES_MAX 16 /* samples a worker has in hand at once */
+#define MB_WINDOW_MAX 10 /* of Anderson's acceleration */
 
-/* Variables of one tier and one cardinality that follow each other in a sample. */
+/* Consecutive variables of one tier and one cardinality: the row kernels work run by run. */
 typedef struct mb_run {
     size_t first, count; /* variables */
     uint32_t k;
-    size_t tier; /* of all of them */
+    size_t tier;
 } mb_run;
 
 /* ------------------------------------------------------------------- slots -- */
 
-/* A slot works on one sample by one algorithm at a time, so the algorithms share its memory: each
- * of the structs below names the same few tensors (MB_SLOT_TENSORS of [size] floats, handed out in
- * slot_layout) by what they hold in that algorithm, beside the numbers that it keeps of a sample. */
+/* A slot works on one sample by one algorithm at a time, so the algorithms share its memory. Each
+ * of the structs below names the same few tensors, MB_SLOT_TENSORS of [size] floats (create.c), by
+ * what they hold in its algorithm, beside the numbers that the algorithm keeps of a sample. */
 #define MB_SLOT_TENSORS 9
 
 /* mb_solver_solve by any method; see the legend above. */
@@ -88,8 +87,8 @@ typedef struct mb_adjoint {
         float *w;      /* what takes its place at the end */
     };
     double rho, rho_first, p_norm; /* squared norms ||.||_S of rest, now and at first; of p   */
-    double ratio;  /* what the last step of conjugate gradients left of rho                  */
-    double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
+    double ratio;  /* rho after the last step of conjugate gradients over rho before it       */
+    double shrink; /* the largest factor ||Phi S rest||_S / ||rest||_S that was seen         */
     bool ahead;    /* ended with a step that was not measured                                */
     float step;    /* of the last round: w grew by step times what Phi was applied to        */
     mb_adjoint_result result;
@@ -116,7 +115,7 @@ typedef struct mb_products {
 
 typedef struct mb_slot {
     size_t sample;
-    bool busy, fresh; /* fresh: not yet gone from where samples start */
+    bool busy, fresh; /* fresh: still at the common start of all samples */
     const float *in;  /* what Phi is applied to next ... */
     float *out;       /* ... and where the result goes   */
     uint32_t *hidden;     /* [variables]: where the hidden ones start in a sample, run by run */
@@ -139,11 +138,12 @@ typedef struct mb_worker {
     mb_gradient gradient;
     mb_gradient part; /* unrolled: of the samples in hand ...                       */
     bool spoilt;      /* ... and something of one that ended badly is already in it */
-    enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows; /* adjoint: of w, see mb_phi_add_rows */
+    /* adjoint: whether mb_phi_add_rows has summed up the rows of w: not begun, so far, no longer */
+    enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows;
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     uint64_t applications, iterations;
-    double work_before; /* of its Phi, when the call began */
+    double work_before; /* mb_phi_work when the call began */
     uint32_t converged, reductions;
     char red_zone[64]; /* keeps two workers' counters on different cache lines */
 } mb_worker;
@@ -153,17 +153,18 @@ struct mb_solver {
     const mb_kernels *kernels;
     mb_solver_settings settings;
     mb_pool *pool;
-    size_t lanes, workers;
+    size_t workers;
+    size_t lanes; /* slots of a worker: as many samples as Phi is best applied to at once */
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
-    size_t terms; /* of the longest sum in A x or A'y */
+    size_t terms; /* products in the longest sum of A x or A'y */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
     double *step;             /* [tiers]: of forward-backward                            */
-    mb_lanczos lanczos;       /* of Phi, and of c I - Phi in the metric of the steps     */
-    mb_lanczos metric;
+    mb_lanczos lanczos;       /* the spectrum of Phi                                     */
+    mb_lanczos metric;        /* that of c I - Phi in the metric of refresh.c            */
     float *tier_vectors, *tier_room; /* see mb_tier_curvatures                           */
     double *tier_curvature;
     mb_spectrum spectrum;
@@ -175,9 +176,8 @@ struct mb_solver {
 
 /* ---------------------------------------------------------------- driver.c -- */
 
-/* One kind of work on samples: a call of the library. A worker has a slot for each of a few
- * samples; it works in rounds of one application of Phi to all busy slots, and one step of each.
- * With `together`, slots are loaded only when all are free, so that their samples begin together. */
+/* What a call does with samples. A worker goes in rounds: one application of Phi to all busy slots,
+ * then one step of each. With `together`, slots are loaded only when all of them are free. */
 typedef struct mb_task {
     mb_solver *solver;
     /* Prepares a slot for slot->sample; may set slot->busy to false if there is nothing to do. */
@@ -249,7 +249,7 @@ static inline const float *mb_sample_of(const mb_solver *solver, const mb_slot *
 }
 
 /* Lists the hidden variables of a sample; observed: [variables], or NULL for none. The rows of the
- * observed ones become one-hot in one tensor and zero in two others; any of the three may be NULL. */
+ * observed ones become one-hot in one tensor and zero in two others, which may be NULL.      */
 typedef struct mb_observing {
     float *one_hot, *zero[2];
 } mb_observing;
@@ -264,7 +264,7 @@ double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
 void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
 
 /* The rest is over the hidden variables alone. */
-/* z = prox(x) with the slot's steps, u = log z; z = softmax(x), u = log z. u and lambda may be NULL;
+/* z = prox(x) with the slot's steps, or z = softmax(x), and u = log z. u and lambda may be NULL;
  * warm: as in mb_prox_args.                                                                  */
 void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
                   const float *x, bool warm);

@@ -18,10 +18,10 @@
  *   Frank-Wolfe       q_t = (1-alpha) q + alpha s,       w = alpha/lambda S(s) a
  *                     s = softmax(g/lambda)              c = (1-alpha) a
  *   Baque             log q_t = (1-alpha) log q + alpha g + const
- * Baque's is carried by log q, which needs no division by a small q: with v the derivative by
- * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w,
- * because rows of v sum to zero, which makes the constant of no consequence; c = (1-alpha) v.
- * At t = 0 the same step ends in b, through the softmax it starts from.
+ * Baque's goes back through log q, which needs no division by a small q. With v the derivative by
+ * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w; so
+ * c = (1-alpha) v. The constant does not matter, because rows of v sum to zero.
+ * At t = 0 the same step leads through the softmax of the start into b.
  */
 #include <math.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size, t = slot->sweep.at;
     const float *q = tape_q(solver, slot, t);
     float *a = slot->sweep.a, *c = slot->sweep.c, *w = slot->sweep.w, *s = slot->sweep.s;
-    float alpha = (float)solver->spectrum.alpha; /* which is given: all tiers have it */
+    float alpha = (float)solver->spectrum.alpha; /* given by the settings: that of all tiers */
     float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
     float share = alpha / (float)solver->settings.lambda;
     switch (solver->settings.method) {

@@ -1,45 +1,45 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same three steps as in phi.c (scale, convolve, finish) and the same gradient, on tensors
- * [place][channel][lanes]. Lanes without a sample hold zeros, and what comes out of them is
- * written to a place that nobody reads.
+ * Phi and its gradient for several samples at once, interleaved: one sample per SIMD lane, tensors
+ * [place][channel][lanes]. The steps are those of phi_single.c. Lanes without a sample hold zeros,
+ * and what comes out of them is written to a place that nobody reads.
  *
- * The tensors of a whole group do not fit the cache of a core. So a row space or a tier is
- * computed in bands of a few lines, each by all its blocks, and a band of A'A x goes on to the
- * last step at once.
+ * The tensors of all lanes together do not fit the cache of a core. So a row space or a tier is
+ * computed in bands of a few lines, each by all its blocks, and the last step follows as soon as a
+ * band of A'A x is there.
  */
 #include <string.h>
 
 #include "base/status.h"
-#include "operator/abreast.h"
+#include "operator/interleaved.h"
 #include "operator/way.h"
 
-/* Floats of a band of lines, in all lanes: a part of a core's own cache. */
+/* Floats of a band of lines, all lanes together: a part of a core's own cache. */
 #define BAND_FLOATS 65536
 /* Cells whose outer products are summed up in one go. */
 #define PAIRS 64
 
-/* Cells in the order of their classes. */
+/* The cells of a tier in the order of their classes. */
 typedef struct classes {
     uint32_t *cell;  /* [cells]       */
     uint32_t *first; /* [classes + 1] */
 } classes;
 
-typedef struct several {
+typedef struct interleaved {
     const mb_model *model;
-    const mb_abreast_kernels *kernels;
-    mb_abreast **block;  /* [block_count]                                       */
-    classes *classes;    /* [tier_count]                                        */
-    bool *active;        /* [tier_count]: what was spread last is not all zero  */
-    float *x, *u;        /* [size][lanes]: S v and S w                          */
-    float *z;            /* [largest band of a tier][lanes]                     */
-    float *y[2];         /* [row_size][lanes]: A x and A u                      */
-    float *zero, *waste; /* [size]: for lanes without a sample                  */
-    float *gradient;     /* [largest block]                                     */
-    float *gram;         /* [largest tier: classes * gram_size]                 */
+    const mb_interleaved_kernels *kernels;
+    mb_interleaved **block; /* [block_count]                                       */
+    classes *classes;       /* [tier_count]                                        */
+    bool *active;           /* [tier_count]: what `spread` wrote last is not all zero */
+    float *x, *u;           /* [size][lanes]: S v and S w                          */
+    float *z;               /* [largest band of a tier][lanes]                     */
+    float *y[2];            /* [row_size][lanes]: A x and A u                      */
+    float *zero, *waste;    /* [size]: for lanes without a sample                  */
+    float *gradient;        /* [largest block]                                     */
+    float *gram;            /* [largest tier: classes * gram_size]                 */
     float *room;
     mb_arena arena;
-} several;
+} interleaved;
 
 /* ------------------------------------------------------------------- creating -- */
 
@@ -47,20 +47,20 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Lines of a band, of lines of so many floats. */
-static uint32_t band_of(const several *phi, uint32_t height, size_t line) {
+/* How many lines of `line` floats make a band. */
+static uint32_t band_of(const interleaved *phi, uint32_t height, size_t line) {
     size_t lines = BAND_FLOATS / (line * phi->kernels->lanes);
     if (lines >= height) return height;
     return lines < MB_BAND_LINES ? MB_BAND_LINES : (uint32_t)(lines - lines % MB_BAND_LINES);
 }
 
-/* A dense block writes all of a tier at once. */
-static uint32_t tier_band(const several *phi, const mb_tier *tier) {
+/* Lines of a band; a dense block writes all of a tier or row space at once. */
+static uint32_t tier_band(const interleaved *phi, const mb_tier *tier) {
     if (tier->dense_columns) return tier->height;
     return band_of(phi, tier->height, (size_t)tier->width * tier->channels);
 }
 
-static uint32_t rows_band(const several *phi, size_t row) {
+static uint32_t rows_band(const interleaved *phi, size_t row) {
     const mb_rows *rows = &phi->model->rows[row];
     for (size_t b = 0; b < phi->model->block_count; ++b) {
         const mb_block *block = &phi->model->blocks[b];
@@ -69,7 +69,7 @@ static uint32_t rows_band(const several *phi, size_t row) {
     return band_of(phi, rows->height, (size_t)rows->width * rows->channels);
 }
 
-static void layout(several *phi, size_t room, bool gradient) {
+static void layout(interleaved *phi, size_t room, bool gradient) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes * sizeof(float), band = 0;
     phi->classes = mb_arena_take(&phi->arena, model->tier_count, sizeof *phi->classes);
@@ -103,9 +103,9 @@ static void sort_cells(const mb_tier *tier, const classes *c) {
 }
 
 static void destroy(void *self) {
-    several *phi = self;
+    interleaved *phi = self;
     for (size_t b = 0; phi->block && b < phi->model->block_count; ++b) {
-        mb_abreast_destroy(phi->block[b]);
+        mb_interleaved_destroy(phi->block[b]);
     }
     mb_free(phi->block);
     mb_arena_destroy(&phi->arena);
@@ -113,23 +113,23 @@ static void destroy(void *self) {
 }
 
 static mb_status refresh(void *self) {
-    const several *phi = self;
+    const interleaved *phi = self;
     const mb_model *model = phi->model;
     for (size_t b = 0; b < model->block_count; ++b) {
-        mb_abreast_set_weights(phi->block[b], model->effective + model->blocks[b].weights);
+        mb_interleaved_set_weights(phi->block[b], model->effective + model->blocks[b].weights);
     }
     return MB_OK;
 }
 
 /* ---------------------------------------------------------------------- apply -- */
 
-/* x = S (v - from), and which tiers have anything that is not zero */
-static void spread(const several *phi, size_t count, const float *const *v, const float *from,
+/* x = S (v - from), from samples to lanes; notes which tiers have anything that is not zero. */
+static void spread(const interleaved *phi, size_t count, const float *const *v, const float *from,
                    float *x) {
     size_t lanes = phi->kernels->lanes;
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
-        const float *at[MB_ABREAST_LANES_MAX], *minus = from ? from + tier->offset : NULL;
+        const float *at[MB_LANES_MAX], *minus = from ? from + tier->offset : NULL;
         /* a lane without a sample becomes zero */
         for (size_t l = 0; l < lanes; ++l) {
             at[l] = (l < count ? v[l] : from ? from : phi->zero) + tier->offset;
@@ -139,7 +139,7 @@ static void spread(const several *phi, size_t count, const float *const *v, cons
     }
 }
 
-/* What a block sees of a band of a tier or row space: of a dense one, its only line. */
+/* The band as the block counts lines: a dense block has only one. */
 static mb_band block_band(const mb_block *block, mb_band band) {
     return block->kind == MB_CONVOLUTION ? band : (mb_band){0, 1};
 }
@@ -149,7 +149,7 @@ static mb_band next_band(uint32_t first, uint32_t lines, uint32_t height) {
 }
 
 /* y = A x */
-static void forward(const several *phi, const float *x, float *y) {
+static void forward(const interleaved *phi, const float *x, float *y) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes;
     for (size_t r = 0; r < model->tier_count; ++r) {
@@ -163,9 +163,9 @@ static void forward(const several *phi, const float *x, float *y) {
             for (size_t b = 0; b < model->block_count; ++b) {
                 const mb_block *block = &model->blocks[b];
                 if (block->row != r || !phi->active[block->column]) continue;
-                mb_abreast_forward(phi->block[b], block_band(block, band),
-                                   x + model->tiers[block->column].offset * lanes, y + at * lanes,
-                                   adds, phi->room);
+                mb_interleaved_forward(phi->block[b], block_band(block, band),
+                                       x + model->tiers[block->column].offset * lanes,
+                                       y + at * lanes, adds, phi->room);
                 adds = true;
             }
             if (adds) continue;
@@ -175,8 +175,8 @@ static void forward(const several *phi, const float *x, float *y) {
     }
 }
 
-/* z = A'y, a band of a tier */
-static void backward(const several *phi, size_t t, mb_band band, const float *y) {
+/* z = A'y, for a band of a tier */
+static void backward(const interleaved *phi, size_t t, mb_band band, const float *y) {
     const mb_model *model = phi->model;
     const mb_tier *tier = &model->tiers[t];
     size_t lanes = phi->kernels->lanes;
@@ -188,19 +188,20 @@ static void backward(const several *phi, size_t t, mb_band band, const float *y)
     for (size_t b = model->block_count; b-- > 0;) {
         const mb_block *block = &model->blocks[b];
         if (block->column != t) continue;
-        mb_abreast_backward(phi->block[b], block_band(block, band),
-                            y + model->rows[block->row].offset * lanes, phi->z, adds, phi->room);
+        mb_interleaved_backward(phi->block[b], block_band(block, band),
+                                y + model->rows[block->row].offset * lanes, phi->z, adds,
+                                phi->room);
         adds = true;
     }
 }
 
-/* z = s (G x - z) + b, cell by cell of a band, and from the lanes to the samples. */
-static void finish(const several *phi, const mb_tier *tier, mb_band band, const float *bias,
+/* z = s (D x - z) + b for the cells of a band, and from the lanes to the samples. */
+static void finish(const interleaved *phi, const mb_tier *tier, mb_band band, const float *bias,
                    float *const *out) {
     size_t lanes = phi->kernels->lanes, begin = (size_t)band.first * tier->width;
     for (size_t cell = begin; cell < (size_t)band.end * tier->width; ++cell) {
         size_t first = cell * tier->channels, at = tier->offset + first;
-        float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[MB_ABREAST_LANES_MAX];
+        float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[MB_LANES_MAX];
         const float *x = phi->x + at * lanes;
         /* of equal groups the columns lie side by side, else group by group */
         const float *class = tier->gram + tier->cell_class[cell] * tier->gram_size;
@@ -219,9 +220,9 @@ static void finish(const several *phi, const mb_tier *tier, mb_band band, const 
 
 static mb_status apply(void *self, size_t count, const float *const *v, float *const *out,
                        mb_affine affine, const bool **active) {
-    const several *phi = self;
+    const interleaved *phi = self;
     const mb_model *model = phi->model;
-    float *to[MB_ABREAST_LANES_MAX];
+    float *to[MB_LANES_MAX];
     for (size_t l = 0; l < phi->kernels->lanes; ++l) to[l] = l < count ? out[l] : phi->waste;
     spread(phi, count, v, affine.from, phi->x);
     forward(phi, phi->x, phi->y[0]);
@@ -240,7 +241,7 @@ static mb_status apply(void *self, size_t count, const float *const *v, float *c
 
 /* ------------------------------------------------------------------- gradient -- */
 
-static mb_status block_gradients(several *phi, mb_gradient *sums) {
+static mb_status block_gradients(interleaved *phi, mb_gradient *sums) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes;
     for (size_t b = 0; b < model->block_count; ++b) {
@@ -251,7 +252,7 @@ static mb_status block_gradients(several *phi, mb_gradient *sums) {
         const float *y[2] = {phi->y[1] + rows->offset * lanes, phi->y[0] + rows->offset * lanes};
         if (block->kind == MB_CONVOLUTION) {
             memset(phi->gradient, 0, block->count * sizeof(float));
-            mb_abreast_gradient(phi->block[b], x, y, phi->gradient);
+            mb_interleaved_gradient(phi->block[b], x, y, phi->gradient);
         } else {
             for (int i = 0; i < 2; ++i) {
                 MB_TRY(mb_gemm(false, true, rows->size, tier->size, lanes, 1, y[i], lanes, x[i],
@@ -265,7 +266,7 @@ static mb_status block_gradients(several *phi, mb_gradient *sums) {
 }
 
 /* By G_v: the outer products of the scaled w and v, class by class. */
-static void class_gradients(several *phi, const mb_tier *tier, const classes *sorted,
+static void class_gradients(interleaved *phi, const mb_tier *tier, const classes *sorted,
                             size_t class) {
     size_t lanes = phi->kernels->lanes;
     float *to = phi->gram + class * tier->gram_size;
@@ -285,15 +286,15 @@ static void class_gradients(several *phi, const mb_tier *tier, const classes *so
 }
 
 static void add_rows(void *self, size_t count, const float *c, bool begins) {
-    const several *phi = self;
-    float factors[MB_ABREAST_LANES_MAX] = {0};
+    const interleaved *phi = self;
+    float factors[MB_LANES_MAX] = {0};
     memcpy(factors, c, count * sizeof *c);
     phi->kernels->add(phi->y[1], phi->y[0], factors, !begins, phi->model->row_size);
 }
 
 static mb_status gradient_of(void *self, size_t count, const float *const *w, const float *const *v,
                              bool rows_of_w, mb_gradient *sums) {
-    several *phi = self;
+    interleaved *phi = self;
     const mb_model *model = phi->model;
     spread(phi, count, v, NULL, phi->x);
     forward(phi, phi->x, phi->y[0]);
@@ -315,7 +316,7 @@ static mb_status gradient_of(void *self, size_t count, const float *const *w, co
 /* ------------------------------------------------------------------ measuring -- */
 
 static void clear(void *self) {
-    several *phi = self;
+    interleaved *phi = self;
     for (size_t t = 0; t < phi->model->tier_count; ++t) phi->active[t] = true;
     size_t lanes = phi->kernels->lanes * sizeof(float);
     memset(phi->x, 0, phi->model->size * lanes);
@@ -323,7 +324,7 @@ static void clear(void *self) {
 }
 
 static mb_status convolve(void *self) {
-    const several *phi = self;
+    const interleaved *phi = self;
     forward(phi, phi->x, phi->y[0]);
     for (size_t t = 0; t < phi->model->tier_count; ++t) {
         const mb_tier *tier = &phi->model->tiers[t];
@@ -345,9 +346,9 @@ static const mb_way_functions functions = {.destroy = destroy,
                                            .clear = clear,
                                            .convolve = convolve};
 
-mb_status mb_way_abreast(mb_way *way, const mb_model *model, const mb_abreast_kernels *kernels,
-                         bool gradient) {
-    several *phi;
+mb_status mb_way_interleaved(mb_way *way, const mb_model *model,
+                             const mb_interleaved_kernels *kernels, bool gradient) {
+    interleaved *phi;
     mb_status status;
     size_t room = 0;
     MB_TRY(mb_alloc(&phi, 1, sizeof *phi));
@@ -356,8 +357,8 @@ mb_status mb_way_abreast(mb_way *way, const mb_model *model, const mb_abreast_ke
     MB_GOTO(fail, status, mb_alloc(&phi->block, model->block_count, sizeof *phi->block));
     for (size_t b = 0; b < model->block_count; ++b) {
         mb_conv_shape shape = mb_block_shape(model, &model->blocks[b]);
-        MB_GOTO(fail, status, mb_abreast_create(&phi->block[b], kernels, &shape));
-        room = larger(room, mb_abreast_room(phi->block[b]));
+        MB_GOTO(fail, status, mb_interleaved_create(&phi->block[b], kernels, &shape));
+        room = larger(room, mb_interleaved_room(phi->block[b]));
     }
     layout(phi, room, gradient);
     MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
