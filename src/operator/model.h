@@ -54,8 +54,7 @@ typedef struct mb_tier {
     uint32_t *first_cell;        /* [classes]: a cell of each class                     */
     size_t gram_size;            /* sum of k^2 over the groups: floats of one class     */
     /* what mb_model_update computes */
-    float *gram;        /* d_v G_v. [classes][k][channels]: the j-th columns of the groups' side by
-                           side; if the k differ, [classes][gram_size], group by group */
+    float *gram;        /* [classes][gram_size]: d_v G_v, see mb_tier_gram     */
     float *scale;       /* [size]: s_v, once per channel                       */
     double *norm2;      /* [classes][groups]: ||A_v||^2 before normalisation   */
     double *leading;    /* [classes][channels]: leading eigenvector of G_v     */
@@ -106,6 +105,15 @@ struct mb_model {
     uint64_t version; /* counts updates; 0: never updated */
     bool accepted;    /* the last update did not fail     */
 };
+
+/* The matrix d_v G_v of one class and group: entry (i, j) is at [i * *line + j]. Where all groups
+ * have the same k, a class is stored as [k][channels], the j-th columns of all groups side by
+ * side: the kernels want it so. Else the matrices of the groups follow one another.        */
+static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t group, size_t *line) {
+    const mb_group *g = &tier->group[group];
+    *line = tier->k > 0 ? tier->channels : g->k;
+    return tier->gram + class * tier->gram_size + (tier->k > 0 ? g->channel : g->gram);
+}
 
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
 uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);

@@ -330,9 +330,8 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
         double used = scale * scale * norm2;
         tier->norm2_max = fmax(tier->norm2_max, used);
         tier->diagonal_max = fmax(tier->diagonal_max, hollow * used);
-        float *out = tier->gram + class * tier->gram_size;
-        out += tier->k > 0 ? group->channel : group->gram;
-        size_t line = tier->k > 0 ? tier->channels : group->k;
+        size_t line;
+        float *out = mb_tier_gram(tier, class, g, &line);
         const double *in = gram + group->gram;
         for (uint32_t i = 0; i < group->k; ++i) {
             for (uint32_t j = 0; j <= i; ++j) {
@@ -445,13 +444,12 @@ static void gram_spread_tap(void *context, const mb_block *block, size_t tap) {
 
 /* <M, d G> of one group; d G as the model keeps it. */
 static double product_with_gram(const mb_tier *tier, size_t class, uint32_t g, const double *m) {
-    const mb_group *group = &tier->group[g];
-    const float *gram = tier->gram + class * tier->gram_size;
-    gram += tier->k > 0 ? group->channel : group->gram;
-    size_t line = tier->k > 0 ? tier->channels : group->k;
+    uint32_t k = tier->group[g].k;
+    size_t line;
+    const float *gram = mb_tier_gram(tier, class, g, &line);
     double sum = 0;
-    for (uint32_t i = 0; i < group->k; ++i) {
-        for (uint32_t j = 0; j < group->k; ++j) sum += m[i * group->k + j] * gram[i * line + j];
+    for (uint32_t i = 0; i < k; ++i) {
+        for (uint32_t j = 0; j < k; ++j) sum += m[i * k + j] * gram[i * line + j];
     }
     return sum;
 }

@@ -203,15 +203,11 @@ static void finish(const interleaved *phi, const mb_tier *tier, mb_band band, co
         size_t first = cell * tier->channels, at = tier->offset + first;
         float *z = phi->z + (cell - begin) * tier->channels * lanes, *to[MB_LANES_MAX];
         const float *x = phi->x + at * lanes;
-        /* of equal groups the columns lie side by side, else group by group */
-        const float *class = tier->gram + tier->cell_class[cell] * tier->gram_size;
         for (uint32_t g = 0; g < tier->groups; ++g) {
-            const mb_group *group = &tier->group[g];
-            size_t c = group->channel;
+            size_t c = tier->group[g].channel, line;
+            const float *gram = mb_tier_gram(tier, tier->cell_class[cell], g, &line);
             phi->kernels->gram(z + c * lanes, x + c * lanes, tier->scale + first + c,
-                               bias ? bias + first + c : NULL,
-                               class + (tier->k > 0 ? c : group->gram),
-                               tier->k > 0 ? tier->channels : group->k, group->k);
+                               bias ? bias + first + c : NULL, gram, line, tier->group[g].k);
         }
         for (size_t l = 0; l < lanes; ++l) to[l] = out[l] + at;
         phi->kernels->collect(to, z, tier->channels);

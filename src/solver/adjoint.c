@@ -45,25 +45,9 @@ typedef struct adjoint_call {
     mb_adjoint_result *results;
 } adjoint_call;
 
-/* out = S v on the hidden variables; returns v'Sv. out is zero elsewhere already. */
-static double covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
-    double total = 0;
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        total += solver->kernels->covariance(out, slot->adjoint.q, v,
-                                             slot->hidden + solver->runs[i].first,
-                                             slot->hidden_count[i], solver->runs[i].k);
-    }
-    return total;
-}
-
 /* out = alpha J v, J the Jacobian of the prox at q. */
 static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->prox_vjp(out, v, slot->adjoint.q, slot->hidden + solver->runs[i].first,
-                                  slot->hidden_count[i], solver->runs[i].k,
-                                  (float)solver->step[solver->runs[i].tier],
-                                  (float)solver->spectrum.curvature);
-    }
+    mb_slot_prox_vjp(solver, slot, out, slot->adjoint.q, v);
     for (size_t t = 0; t < solver->model->tier_count; ++t) { /* observed rows are zero */
         const mb_tier *tier = &solver->model->tiers[t];
         float alpha = (float)solver->step[t];
@@ -80,7 +64,7 @@ static void begin(const mb_solver *solver, mb_slot *slot) {
     slot->in = a->sp;
     slot->out = a->phi_sp;
     memcpy(a->p, a->rest, bytes); /* the first direction; the first v of the fixed point */
-    a->rho = a->rho_first = a->p_norm = covariance(solver, slot, a->sp, a->rest);
+    a->rho = a->rho_first = a->p_norm = mb_slot_covariance(solver, slot, a->sp, a->q, a->rest);
     a->phase = a->rho_first > 0 ? ITERATE : NOTHING;
     if (!isfinite(a->rho_first)) a->result.outcome = MB_DIVERGED;
     if (a->phase == NOTHING) memset(a->y, 0, bytes); /* else the first step writes it */
@@ -113,7 +97,7 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     double last_step = a->step, last_ratio = a->ratio, last_rho = a->rho;
     a->step = (float)(a->rho / curvature);
     k->cg_update(a->y, a->rest, a->p, a->phi_sp, a->step, first, n);
-    a->rho = covariance(solver, slot, a->s_rest, a->rest);
+    a->rho = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
     a->ratio = a->rho / last_rho;
     /* Phi S of the residual before this step has three parts, orthogonal in S: along the residual
      * before that one, along itself, and along the new one. Its length is what Phi S left of it. */
@@ -155,7 +139,7 @@ static void step_fixed_point(const mb_solver *solver, mb_slot *slot) {
             v[i] += rest;
         }
     }
-    a->rho = covariance(solver, slot, a->s_rest, a->rest);
+    a->rho = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
     jacobian(solver, slot, a->sp, v);
 }
 
@@ -195,7 +179,7 @@ static void finish(const mb_task *task, mb_slot *slot) {
     mb_adjoint *a = &slot->adjoint;
     size_t n = solver->model->size;
     if (a->ahead) k->axpy(a->y, 1, a->rest, n);
-    covariance(solver, slot, a->w, a->y); /* w is zero elsewhere since `load` */
+    mb_slot_covariance(solver, slot, a->w, a->q, a->y); /* w is zero elsewhere since `load` */
     bool logits = call->wrt == MB_WRT_LOGITS;
     for (size_t i = 0; i < n; ++i) {
         if (logits) a->w[i] += a->d[i];

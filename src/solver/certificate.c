@@ -57,12 +57,12 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
             const mb_group *group = &tier->group[g];
             double d = tier->hollow[class * tier->groups + g], sum = 0;
             if (d == 1) continue;
+            size_t line;
+            const float *gram = mb_tier_gram(tier, class, g, &line);
             const float *row = q + cell * tier->channels + group->channel;
-            const float *gram = tier->gram + class * tier->gram_size;
-            gram += tier->k > 0 ? group->channel : group->gram;
-            size_t line = tier->k > 0 ? tier->channels : group->k;
             for (uint32_t i = 0; i < group->k; ++i) {
                 double product = 0;
+                if (row[i] == 0) continue; /* all but one, where it is observed */
                 for (uint32_t j = 0; j < group->k; ++j) product += gram[i * line + j] * row[j];
                 sum += row[i] * (gram[i * line + i] - product);
             }
@@ -73,7 +73,7 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
     return total;
 }
 
-void mb_certify(const mb_solver *solver, mb_slot *slot) {
+void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
     const mb_model *model = solver->model;
     const float *u = slot->solve.u;
     if (solver->settings.method == MB_FORWARD_BACKWARD) { /* which keeps no logarithms */
@@ -94,9 +94,9 @@ void mb_certify(const mb_solver *solver, mb_slot *slot) {
         const float *q = slot->solve.q + tier->offset;
         logits += solver->kernels->dot(q, slot->solve.g + tier->offset, tier->size);
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
-        if (tier->inhibited > 0) inhibition += self_inhibition(tier, q);
+        if (energy && tier->inhibited > 0) inhibition += self_inhibition(tier, q);
     }
-    slot->solve.result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
+    if (energy) slot->solve.result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
     if (hidden > 0) slack += product_slack(solver, slot, logits - biases);
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);

@@ -98,6 +98,14 @@ static size_t longest_sum(const mb_model *model) {
     return longest;
 }
 
+static mb_status build_tier_steps(mb_solver *solver) {
+    const mb_model *model = solver->model;
+    MB_TRY(mb_lanczos_create(&solver->metric, model));
+    MB_TRY(mb_alloc(&solver->tier_vectors, model->size, sizeof(float)));
+    MB_TRY(mb_alloc(&solver->tier_room, 2 * model->tier_count * model->size, sizeof(float)));
+    return mb_alloc(&solver->tier_curvature, model->tier_count, sizeof(double));
+}
+
 static mb_status build(mb_solver *solver) {
     const mb_model *model = solver->model;
     solver->terms = longest_sum(model);
@@ -113,10 +121,7 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_alloc(&solver->start_g, model->size, sizeof(float)));
     MB_TRY(mb_alloc(&solver->step, model->tier_count, sizeof(double)));
     MB_TRY(mb_lanczos_create(&solver->lanczos, model));
-    MB_TRY(mb_lanczos_create(&solver->metric, model));
-    MB_TRY(mb_alloc(&solver->tier_vectors, model->size, sizeof(float)));
-    MB_TRY(mb_alloc(&solver->tier_room, 2 * model->tier_count * model->size, sizeof(float)));
-    MB_TRY(mb_alloc(&solver->tier_curvature, model->tier_count, sizeof(double)));
+    if (mb_solver_tier_steps(&solver->settings)) MB_TRY(build_tier_steps(solver));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
     return mb_solver_refresh(solver);

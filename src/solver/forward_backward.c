@@ -100,7 +100,7 @@ static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
     bool rounded = sums->plain <= noise(solver, slot, ROUNDED, 0);
     if (call->stop == MB_STOP_CERTIFICATE) {
         if (!(mu > 0) || !(rounded || sqrt(m->gradient) / mu <= tolerance)) return false;
-        mb_certify(solver, slot);
+        mb_certify(solver, slot, false);
         if (!(slot->solve.result.certificate <= tolerance)) return false;
         slot->solve.result.residual = exact_residual(solver, slot, call->stop);
         return true;
@@ -181,7 +181,7 @@ static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     float *q = call->q + slot->sample * n, *x = slot->fb.scratch; /* which mb_certify uses before */
     double began = mb_clock();
     slot->solve.result.outcome = MB_CONVERGED;
-    if (call->results) mb_certify(solver, slot);
+    if (call->results) mb_certify(solver, slot, false);
     mb_anderson_step(solver, slot, x);
     memcpy(q, slot->solve.q, n * sizeof(float));
     worker->ms_acceleration += mb_clock() - began;

@@ -63,7 +63,7 @@ static bool peer_converged(const mb_solver *solver, mb_slot *slot) {
     if (solver->settings.stop != MB_STOP_CERTIFICATE) {
         return slot->solve.result.residual <= solver->settings.tolerance;
     }
-    mb_certify(solver, slot);
+    mb_certify(solver, slot, false);
     return slot->solve.result.certificate <= solver->settings.tolerance;
 }
 

@@ -58,10 +58,14 @@ static void choose_single(mb_solver *solver) {
     if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
 }
 
-/* Whether tiers have steps of their own. */
+bool mb_solver_tier_steps(const mb_solver_settings *settings) {
+    return settings->alpha == 0 && settings->method == MB_FORWARD_BACKWARD;
+}
+
+/* Whether tiers have steps of their own: the settings and the weights allow it. */
 static bool has_metric(const mb_solver *solver) {
-    return solver->settings.alpha == 0 && solver->settings.method == MB_FORWARD_BACKWARD &&
-           solver->spectrum.modulus > 0 && solver->spectrum.curvature >= solver->spectrum.bound_max;
+    return mb_solver_tier_steps(&solver->settings) && solver->spectrum.modulus > 0 &&
+           solver->spectrum.curvature >= solver->spectrum.bound_max;
 }
 
 static void choose_steps(mb_solver *solver) {
@@ -183,6 +187,8 @@ size_t mb_solver_memory_size(const mb_solver *solver) {
 void mb_solver_memory_get(const mb_solver *solver, float *memory) {
     size_t n = solver->model->size;
     memcpy(memory, solver->lanczos.start, n * sizeof *memory);
+    memset(memory + n, 0, 2 * n * sizeof *memory);
+    if (!mb_solver_tier_steps(&solver->settings)) return;
     memcpy(memory + n, solver->metric.start, n * sizeof *memory);
     memcpy(memory + 2 * n, solver->tier_vectors, n * sizeof *memory);
 }
@@ -190,6 +196,7 @@ void mb_solver_memory_get(const mb_solver *solver, float *memory) {
 void mb_solver_memory_set(mb_solver *solver, const float *memory) {
     size_t n = solver->model->size;
     memcpy(solver->lanczos.start, memory, n * sizeof *memory);
+    if (!mb_solver_tier_steps(&solver->settings)) return;
     memcpy(solver->metric.start, memory + n, n * sizeof *memory);
     memcpy(solver->tier_vectors, memory + 2 * n, n * sizeof *memory);
 }

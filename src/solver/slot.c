@@ -89,3 +89,23 @@ void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
                               (float)solver->spectrum.curvature);
     }
 }
+
+double mb_slot_covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                          const float *v) {
+    double total = 0;
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        total += solver->kernels->covariance(out, q, v, slot->hidden + solver->runs[i].first,
+                                             slot->hidden_count[i], solver->runs[i].k);
+    }
+    return total;
+}
+
+void mb_slot_prox_vjp(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                      const float *v) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        solver->kernels->prox_vjp(out, v, q, slot->hidden + run->first, slot->hidden_count[i],
+                                  run->k, (float)solver->step[run->tier],
+                                  (float)solver->spectrum.curvature);
+    }
+}

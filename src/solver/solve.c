@@ -67,7 +67,7 @@ void mb_solve_finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
     const mb_solve_call *call = task->call;
     size_t n = task->solver->model->size;
     slot->solve.result.outcome = outcome;
-    if (call->results) mb_certify(task->solver, slot);
+    if (call->results) mb_certify(task->solver, slot, true);
     if (call->q) memcpy(call->q + slot->sample * n, slot->solve.q, n * sizeof(float));
     if (call->logits) memcpy(call->logits + slot->sample * n, slot->solve.g, n * sizeof(float));
     if (call->results) call->results[slot->sample] = slot->solve.result;

@@ -164,7 +164,8 @@ struct mb_solver {
     bool start_g_known;
     double *step;             /* [tiers]: of forward-backward                            */
     mb_lanczos lanczos;       /* the spectrum of Phi                                     */
-    mb_lanczos metric;        /* that of c I - Phi in the metric of refresh.c            */
+    /* for steps that differ by tier (refresh.c); empty where the settings exclude them */
+    mb_lanczos metric;        /* the spectrum of c I - Phi in the metric of the steps    */
     float *tier_vectors, *tier_room; /* see mb_tier_curvatures                           */
     double *tier_curvature;
     mb_spectrum spectrum;
@@ -230,6 +231,9 @@ mb_status mb_solver_settings_check(const mb_solver_settings *settings);
 
 /* --------------------------------------------------------------- refresh.c -- */
 
+/* Whether the settings allow a step per tier. */
+bool mb_solver_tier_steps(const mb_solver_settings *settings);
+
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
 
@@ -273,6 +277,13 @@ void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, flo
 /* u = log q of the iterate q = prox(x). */
 void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
 
+/* out = S(q) v, S(q) = blockwise diag(q) - qq', the Jacobian of softmax; returns v'S(q) v. */
+double mb_slot_covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                          const float *v);
+/* out = J(q) v, the Jacobian of the prox with the solver's steps, at its result q. */
+void mb_slot_prox_vjp(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                      const float *v);
+
 /* ------------------------------------------------------- solve.c and peers.c -- */
 
 /* Sets the start of all samples to the marginals of the model with nothing observed, roughly. */
@@ -295,8 +306,8 @@ void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x);
 
 /* ----------------------------------------------------------- certificate.c -- */
 
-/* Fills certificate, gap and free energy of the slot's result from q and g. */
-void mb_certify(const mb_solver *solver, mb_slot *slot);
+/* Fills certificate and gap of the slot's result from q and g; energy: the free energy too. */
+void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy);
 
 /* --------------------------------------------------------------- adjoint.c -- */
 

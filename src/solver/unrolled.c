@@ -108,24 +108,7 @@ static bool advance_forwards(const mb_solver *solver, mb_slot *slot) {
 
 /* -------------------------------------------------------------------- backwards -- */
 
-/* out = S(q) v on the hidden variables; the rest of out stays as it is. */
-static void covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
-                       const float *v) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->covariance(out, q, v, slot->hidden + solver->runs[i].first,
-                                    slot->hidden_count[i], solver->runs[i].k);
-    }
-}
-
-static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
-                     const float *v) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->prox_vjp(out, v, q, slot->hidden + solver->runs[i].first,
-                                  slot->hidden_count[i], solver->runs[i].k,
-                                  (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
-    }
-}
-
+/* out = softmax(g / lambda), Frank-Wolfe's */
 static void softmax(const mb_solver *solver, const mb_slot *slot, float *out, const float *g) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         solver->kernels->softmax(out, g, (float)(1 / solver->settings.lambda),
@@ -144,7 +127,7 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
     float share = alpha / (float)solver->settings.lambda;
     switch (solver->settings.method) {
     case MB_BAQUE:
-        covariance(solver, slot, w, q, a);
+        mb_slot_covariance(solver, slot, w, q, a);
         for (size_t i = 0; i < n; ++i) {
             float v = c[i] + w[i];
             w[i] = alpha * v;
@@ -153,20 +136,20 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
         break;
     case MB_FRANK_WOLFE:
         softmax(solver, slot, s, tape_g(solver, slot, t - 1));
-        covariance(solver, slot, w, s, a);
+        mb_slot_covariance(solver, slot, w, s, a);
         for (size_t i = 0; i < n; ++i) {
             w[i] *= share;
             c[i] = (1 - alpha) * a[i];
         }
         break;
     case MB_FORWARD_BACKWARD:
-        jacobian(solver, slot, w, q, a);
+        mb_slot_prox_vjp(solver, slot, w, q, a);
         for (size_t i = 0; i < n; ++i) {
             c[i] = beta * w[i];
             w[i] *= alpha;
         }
         break;
-    default: covariance(solver, slot, w, q, a);
+    default: mb_slot_covariance(solver, slot, w, q, a);
     }
 }
 
@@ -175,7 +158,7 @@ static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part
     size_t n = solver->model->size;
     float *e = slot->sweep.s;
     memset(e, 0, n * sizeof(float));
-    covariance(solver, slot, e, tape_q(solver, slot, 0), slot->sweep.a);
+    mb_slot_covariance(solver, slot, e, tape_q(solver, slot, 0), slot->sweep.a);
     if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->sweep.c, n);
     solver->kernels->axpy(slot->sweep.total, 1, e, n);
     if (part) {
