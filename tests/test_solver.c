@@ -699,6 +699,31 @@ static void test_two_solvers(void **state) {
     mb_model_destroy(model);
 }
 
+/* The split c that is chosen: the least that is proven, max ||D_v||, but at least 1, at most 2. */
+static void test_chosen_curvature(void **state) {
+    (void)state;
+    static const struct { double m; bool monotone; } cases[] = {{0.6, true}, {0.01, true}, {-0.7, true}, {0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        mb_solver *solver;
+        mb_spectrum s;
+        mb_random_seed(&r, 60 + i);
+        random_spec_make(&spec, &r, 2, MB_SAME, true, cases[i].m);
+        spec.desc.monotone = cases[i].monotone;
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, 2, 1);
+        assert_ok(mb_solver_create(&solver, model, NULL));
+        assert_ok(mb_solver_spectrum(solver, &s));
+        if (cases[i].monotone) assert_below(fabs(s.bound_max - (1 - cases[i].m)), 1e-4);
+        else assert_below(2, s.bound_max);
+        double want = cases[i].monotone ? fmax(1, 1 - cases[i].m) : 2;
+        assert_below(fabs(s.curvature - want), 1e-4);
+        mb_solver_destroy(solver), mb_model_destroy(model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_foresee), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
@@ -709,6 +734,7 @@ int main(void) {
         cmocka_unit_test(test_start_is_normalised),
         cmocka_unit_test(test_certificate_covers_cancellation),
         cmocka_unit_test(test_not_monotone),
+        cmocka_unit_test(test_chosen_curvature),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

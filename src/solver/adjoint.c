@@ -223,16 +223,11 @@ static bool ended(const mb_solver *solver, mb_adjoint *a) {
 static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
     const mb_solver *solver = task->solver;
     const adjoint_call *call = task->call;
-    const mb_model *model = solver->model;
     mb_adjoint *a = &slot->adjoint;
     double began = mb_clock();
     switch (a->phase) {
     case LOGITS: /* this task applies Phi without the bias */
-        for (size_t t = 0; t < model->tier_count; ++t) {
-            const mb_tier *tier = &model->tiers[t];
-            solver->kernels->axpy(a->own_logits + tier->offset, 1, model->parameters + tier->bias,
-                                  tier->size);
-        }
+        solver->kernels->axpy(a->own_logits, 1, mb_phi_bias(worker->phi), solver->model->size);
         begin_right_side(solver, slot, call->wrt);
         a->step = 0; /* Phi was applied to q, which is no part of w */
         break;

@@ -66,7 +66,6 @@ static mb_status product_advance(const mb_task *task, mb_worker *worker, mb_slot
 static mb_status product_finish(const mb_task *task, mb_worker *worker, bool *again) {
     const mb_solver *solver = task->solver;
     const apply_call *call = task->call;
-    const mb_model *model = solver->model;
     size_t count = worker->in_hand;
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
     (void)again;
@@ -76,11 +75,9 @@ static mb_status product_finish(const mb_task *task, mb_worker *worker, bool *ag
         phi_v[i] = slot->products.phi_v;
         w[i] = mb_sample_of(solver, slot, call->w);
         v[i] = mb_sample_of(solver, slot, call->v);
-        for (size_t t = 0; t < model->tier_count; ++t) { /* mb_phi_gradient wants Phi v + b */
-            const mb_tier *tier = &model->tiers[t];
-            solver->kernels->axpy(slot->products.phi_v + tier->offset, 1,
-                                  model->parameters + tier->bias, tier->size);
-        }
+        /* mb_phi_gradient wants Phi v + b */
+        solver->kernels->axpy(slot->products.phi_v, 1, mb_phi_bias(worker->phi),
+                              solver->model->size);
     }
     return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, false, &worker->gradient);
 }
