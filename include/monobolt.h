@@ -30,9 +30,9 @@
  *    A sample's variables are counted in the same order.
  *  - A model may be used by several solvers at once, each solver by one thread at a time.
  *    Changing parameters while a solver runs is an error of the caller.
- *  - Growth: structs that a caller allocates end in `reserved` fields, which later versions may
- *    give a meaning; zero them (= {0}, or the function that sets the defaults) and their sizes
- *    stay. Structs that the library hands out by const pointer may grow at the end.
+ *  - Growth: structs of settings, descriptions and results that a caller allocates end in
+ *    `reserved` fields, which later versions may give a meaning: zero them (= {0}), and their
+ *    sizes stay. Structs that the library hands out by const pointer may grow at the end.
  */
 #ifndef MONOBOLT_H
 #define MONOBOLT_H
@@ -211,18 +211,18 @@ typedef struct mb_solver_settings {
     int start;                  /* mb_start: where samples begin                            */
     double alpha;               /* step; 0: the largest ones proven to converge, of each tier its
                                    own: see mb_solver_steps                                 */
-    double curvature;           /* the split c in (0, 2]; 0: max(1 - m, what Phi needs)     */
+    double curvature;           /* the split c in (0, 2]; 0: max(1, max_v ||D_v||), at most 2     */
     double lambda;              /* Frank-Wolfe's regularisation                             */
     int64_t anderson;           /* window of the acceleration; 0: none                      */
     int stop;                   /* mb_stop                                                  */
     double tolerance;           /* of what `stop` says                                      */
     int64_t max_iterations;
-    bool foresee;               /* when the residuals so far predict that one more step will meet the
+    bool predict_stop;          /* when the residuals so far predict that one more step will meet the
                                    tolerance, take that step and stop without measuring: saves an
                                    application of Phi. The prediction may be a little wrong; the
                                    certificate stays true. Used by MB_CONJUGATE_GRADIENTS, and by
-                                   mb_solver_solve where no logits are asked for, the rule is
-                                   MB_STOP_RESIDUAL and the solution is proven to be unique   */
+                                   forward-backward where no logits are asked for, the rule is not
+                                   MB_STOP_CERTIFICATE and the solution is proven to be unique */
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
@@ -286,7 +286,7 @@ typedef struct mb_report {
 
 typedef struct mb_solver mb_solver;
 
-/* Allocates all that the calls below need; they allocate nothing. settings: NULL = defaults. */
+/* Allocates all that the calls below need (but for oneDNN's own). settings: NULL = defaults. */
 MB_API mb_status mb_solver_create(mb_solver **solver, const mb_model *model,
                                   const mb_solver_settings *settings);
 MB_API void mb_solver_destroy(mb_solver *solver);

@@ -128,7 +128,7 @@ static void test_foresee(void **state) {
             mb_solver_settings s;
             mb_solver *solver;
             mb_solver_settings_default(&s);
-            s.tolerance = 1e-6, s.max_iterations = 3000, s.threads = 1, s.foresee = i == 2;
+            s.tolerance = 1e-6, s.max_iterations = 3000, s.threads = 1, s.predict_stop = i == 2;
             s.adjoint_tolerance = i > 0 ? tolerances[seed % 3] : 1e-6;
             assert_ok(mb_solver_create(&solver, p.model, &s));
             w[i] = malloc(all * sizeof(float)), gradient[i] = calloc(count, sizeof(float));

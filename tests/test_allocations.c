@@ -5,6 +5,7 @@
  * so that it sees what the library itself asks for, whichever way.
  */
 #include "dense.h"
+#include "solver/solver.h"
 #include "tiny_network.h"
 
 static long allocations;
@@ -229,11 +230,48 @@ static void test_memory_by_iterations(void **state) {
     mb_model_destroy(model);
 }
 
+/* Steps that differ by tier need a second Lanczos basis and more: not where the step is given. The
+ * vectors that a solver remembers have the same size all the same.                            */
+static void test_given_step_needs_less(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model;
+    mb_random_seed(&r, 4);
+    random_spec_make(&spec, &r, 2, MB_SAME, false, 0.01);
+    assert_ok(mb_model_create(&model, &spec.desc));
+    random_parameters(model, &r, 0.6, 1);
+    long counts[3];
+    for (int i = 0; i < 3; ++i) {
+        mb_solver_settings s;
+        mb_solver *solver;
+        mb_solver_settings_default(&s);
+        s.threads = 1, s.alpha = i == 1 ? 0.125 : 0, s.method = i == 2 ? MB_KRAHENBUHL : MB_FORWARD_BACKWARD;
+        long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+        assert_ok(mb_solver_create(&solver, model, &s));
+        counts[i] = __atomic_load_n(&allocations, __ATOMIC_RELAXED) - before;
+        size_t n = mb_model_size(model), size = mb_solver_memory_size(solver);
+        float *memory = malloc(size * sizeof *memory), *again = malloc(size * sizeof *again);
+        mb_solver_memory_get(solver, memory);
+        bool remembers = false;
+        for (size_t j = n; j < size; ++j) remembers = remembers || memory[j] != 0;
+        assert_true(remembers == (i == 0));
+        mb_solver_memory_set(solver, memory);
+        mb_solver_memory_get(solver, again);
+        assert_memory_equal(memory, again, size * sizeof *memory);
+        free(memory), free(again);
+        mb_solver_destroy(solver);
+    }
+    assert_true(counts[1] < counts[0] && counts[2] < counts[0]);
+    mb_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_solve_allocates_nothing),
         cmocka_unit_test(test_memory_by_iterations),
+        cmocka_unit_test(test_given_step_needs_less),
         CASE(test_step_allocates_nothing),
         CASE(test_every_allocation_fails_in_learning),
     };

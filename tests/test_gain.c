@@ -344,7 +344,7 @@ static void test_implicit_gradient(void **state) {
 /* -------------------------------------------------------------------- certificate -- */
 
 typedef struct tally {
-    size_t cases, singly, converged, foreseen, skipped, solved;
+    size_t cases, singly, converged, predicted, skipped, solved;
     double ratio, gap_ratio;
 } tally;
 
@@ -366,7 +366,7 @@ static void check_answer(const dense *d, const int32_t *observed, const float *q
         double F = dense_free_energy(d, observed, x);
         bounded(fabs(F - result->free_energy), 1e-5 * (1 + fabs(F)));
     }
-    t->foreseen += isnan(result->gap), t->converged += result->outcome == MB_CONVERGED;
+    t->predicted += isnan(result->gap), t->converged += result->outcome == MB_CONVERGED;
     free(x);
     ++t->cases;
 }
@@ -431,7 +431,7 @@ static void test_certificate(void **state) {
         instance_make(&c, seed, &t);
         for (size_t i = 0; i < sizeof runs / sizeof *runs; ++i) {
             mb_solver_settings s = settings_of(runs[i].tolerance);
-            s.method = runs[i].method, s.stop = runs[i].stop, s.foresee = seed % 2;
+            s.method = runs[i].method, s.stop = runs[i].stop, s.predict_stop = seed % 2;
             s.start = seed / 2 % 2 ? MB_START_UNOBSERVED : MB_START_BIAS;
             s.max_iterations = s.tolerance < 1e-6 ? 400 : 60;
             instance_check(&c, &s, &t);
@@ -439,10 +439,10 @@ static void test_certificate(void **state) {
         free(c.observed), free(c.truth), dense_free(&c.d);
         mb_model_destroy(c.model);
     }
-    print_message("certificate: %zu cases (%zu singly, %zu converged, %zu foreseen), error/certificate at most %.3f, excess/gap at most %.3f; %zu of %zu references were not exact\n",
-                  t.cases, t.singly, t.converged, t.foreseen, t.ratio, t.gap_ratio, t.skipped, t.solved);
+    print_message("certificate: %zu cases (%zu singly, %zu converged, %zu predicted), error/certificate at most %.3f, excess/gap at most %.3f; %zu of %zu references were not exact\n",
+                  t.cases, t.singly, t.converged, t.predicted, t.ratio, t.gap_ratio, t.skipped, t.solved);
     assert_true(t.cases >= 5000 && t.skipped * 100 <= t.solved);
-    assert_true(t.singly > 500 && t.converged > t.cases / 3 && t.foreseen > 100);
+    assert_true(t.singly > 500 && t.converged > t.cases / 3 && t.predicted > 100);
     assert_true(t.ratio > 0.1); /* it says something */
 }
 

@@ -27,7 +27,7 @@ static void test_sizes(void **state) {
     PINNED(mb_evaluation, 88);
     PINNED(mb_metrics, 368);
     PINNED(mb_step, 736);
-    PINNED(mb_schema_settings, 80);
+    PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
 }
 

@@ -68,7 +68,7 @@ static void test_matrix(void **state) {
                 }
             if (!(error <= 3e-6) || !(asymmetry <= 1e-6) || !(largest > 0.01)) {
                 print_error("case %d (seed %d), %s: error %g, asymmetry %g, largest %g\n", c, c + 1000,
-                            singly ? "singly" : "abreast", error, asymmetry, largest);
+                            singly ? "singly" : "interleaved", error, asymmetry, largest);
                 fail();
             }
             free(M);

@@ -194,7 +194,7 @@ static void test_starts(void **state) {
     }
 }
 
-/* With foresight an answer costs an application less, if not all of them. What is foreseen comes
+/* With foresight an answer costs an application less, if not all of them. What is predicted comes
  * true: measured again, the residual is within the tolerance; and the certificate holds of the point that is returned. Who asks
  * for logits gets what he would get without.                                                  */
 static void test_foresee(void **state) {
@@ -212,7 +212,7 @@ static void test_foresee(void **state) {
         mb_result results[4][B], measured[B];
         for (int i = 0; i < 4; ++i) { /* without, with, with but for logits, exactly */
             mb_solver_settings s = settings_of(MB_FORWARD_BACKWARD, i < 3 ? tolerances[c % 4] : 1e-6);
-            s.foresee = i > 0;
+            s.predict_stop = i > 0;
             mb_solver *solver = solver_with(model, s);
             q[i] = malloc(B * d.n * sizeof(float));
             assert_ok(mb_solver_solve(solver, B, observed, NULL, q[i], i == 2 ? logits : NULL, results[i], NULL));
@@ -227,7 +227,7 @@ static void test_foresee(void **state) {
             assert_int_equal(results[2][i].iterations, plain->iterations);
             assert_true(ahead->applications <= plain->applications);
             assert_below(distance(q[1] + i * d.n, q[3] + i * d.n, d.n), ahead->certificate + results[3][i].certificate);
-            if (ahead->applications == ahead->iterations) { /* foreseen: from the point before, and the way from there */
+            if (ahead->applications == ahead->iterations) { /* predicted: from the point before, and the way from there */
                 mb_solver_settings limit = settings_of(MB_FORWARD_BACKWARD, 1e-30);
                 mb_result before;
                 assert_true(isnan(ahead->gap) && isnan(ahead->free_energy) && ahead->residual <= tolerances[c % 4]);
@@ -699,6 +699,31 @@ static void test_two_solvers(void **state) {
     mb_model_destroy(model);
 }
 
+/* The split c that is chosen: the least that is proven, max ||D_v||, but at least 1, at most 2. */
+static void test_chosen_curvature(void **state) {
+    (void)state;
+    static const struct { double m; bool monotone; } cases[] = {{0.6, true}, {0.01, true}, {-0.7, true}, {0, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        random_spec spec;
+        mb_random r;
+        mb_model *model;
+        mb_solver *solver;
+        mb_spectrum s;
+        mb_random_seed(&r, 60 + i);
+        random_spec_make(&spec, &r, 2, MB_SAME, true, cases[i].m);
+        spec.desc.monotone = cases[i].monotone;
+        assert_ok(mb_model_create(&model, &spec.desc));
+        random_parameters(model, &r, 2, 1);
+        assert_ok(mb_solver_create(&solver, model, NULL));
+        assert_ok(mb_solver_spectrum(solver, &s));
+        if (cases[i].monotone) assert_below(fabs(s.bound_max - (1 - cases[i].m)), 1e-4);
+        else assert_below(2, s.bound_max);
+        double want = cases[i].monotone ? fmax(1, 1 - cases[i].m) : 2;
+        assert_below(fabs(s.curvature - want), 1e-4);
+        mb_solver_destroy(solver), mb_model_destroy(model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_foresee), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
@@ -709,6 +734,7 @@ int main(void) {
         cmocka_unit_test(test_start_is_normalised),
         cmocka_unit_test(test_certificate_covers_cancellation),
         cmocka_unit_test(test_not_monotone),
+        cmocka_unit_test(test_chosen_curvature),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

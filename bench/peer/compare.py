@@ -25,9 +25,9 @@ from driver import Ours
 
 # What ours is timed with where it may choose: the largest step that is proven to converge, a start
 # nearer to the solution, the adjoint to what the gradient needs, and no application of Phi to learn
-# what can be foreseen. Whether that is exact enough is measured, not assumed.
+# what can be predicted. Whether that is exact enough is measured, not assumed.
 AUTOMATIC = {"alpha": 0, "curvature": 0, "start": "unobserved", "adjoint_tolerance": 1e-1,
-             "foresee": "yes"}
+             "predict_stop": "yes"}
 AGREEMENT = 1e-3               # of logits and gradients, relative to their norms
 TIGHT, TIGHT_LIMIT = 1e-6, 1000  # what both are solved to before they are compared
 CHECK_BATCH, CHECK_STEPS = 8, 5
@@ -88,7 +88,7 @@ def check(options):
     """The differences, relative to norms, of all that the two compute of one small batch; and
     how far from that each one's gradient is with the settings that are timed."""
     tight = {"tolerance": TIGHT, "max_iterations": TIGHT_LIMIT, "adjoint_tolerance": TIGHT,
-             "adjoint_iterations": TIGHT_LIMIT, "stop": "residual", "foresee": "no"}
+             "adjoint_iterations": TIGHT_LIMIT, "stop": "residual", "predict_stop": "no"}
     count = min(CHECK_BATCH, options.batch)
     with Ours(options.driver, options.spec, options.data, options.threads, count,
               options.solver) as ours:

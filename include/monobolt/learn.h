@@ -265,7 +265,7 @@ typedef struct mb_network_info {
     const char *spec;               /* the text                                                */
 } mb_network_info;
 
-/* From a spec (random weights by its seed), or from a file that was saved. */
+/* From a spec (random weights by its seed), or from a file that was saved, NAME.safetensors. */
 MB_API mb_status mb_network_load(mb_network **network, const char *path);
 MB_API void mb_network_destroy(mb_network *network);
 MB_API const mb_network_info *mb_network_describe(const mb_network *network);
@@ -279,7 +279,7 @@ MB_API mb_status mb_network_set_solver_settings(mb_network *network,
 MB_API const mb_train_settings *mb_network_train_settings(const mb_network *network);
 MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *network);
 /* What each bin of a pixel stands for, in [0, 1]: the mean of the training pixels in it, or its centre
- * before any training. [bins], owned by the network; NULL: no image.                         */
+ * before there is a trainer. [bins], owned by the network; NULL: no image.                         */
 MB_API const float *mb_network_bin_values(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
@@ -388,7 +388,7 @@ MB_API mb_status mb_trainer_create(mb_trainer **trainer, mb_network *network,
 MB_API void mb_trainer_destroy(mb_trainer *trainer);
 MB_API mb_status mb_trainer_step(mb_trainer *trainer, mb_step *step);
 /* The network's file with the optimiser's state and the step as well: enough to go on bit for
- * bit at the same number of threads. Resuming wants the same spec and the same images; after a
+ * bit at the same number of threads. Resuming wants the same spec and the same samples; after a
  * failure the trainer is as it was.                                                          */
 MB_API mb_status mb_trainer_save(const mb_trainer *trainer, const char *path);
 MB_API mb_status mb_trainer_resume(mb_trainer *trainer, const char *path);

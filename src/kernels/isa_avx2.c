@@ -26,7 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 V unsigned v_bits(vm m) { return (unsigned)_mm256_movemask_ps(m); } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf8_u10avx2(a); }
 V vf v_log(vf a) { return Sleef_logf8_u10avx2(a); }
-V vf v_log_fast(vf a) { return Sleef_logf8_u35avx2(a); } /* to 3.5 units */
+V vf v_log_fast(vf a) { return Sleef_logf8_u35avx2(a); } /* to 3.5 units in the last place */
 V vf v_rcp(vf a) { return _mm256_rcp_ps(a); } /* three and a half digits */
 V vf v_from_bits(vf a) { return _mm256_cvtepi32_ps(_mm256_castps_si256(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */
@@ -45,7 +45,7 @@ V float v_top(vf a) {
     return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
 }
 
-/* The j-th of every two, or four, lanes in all of them. */
+/* In every two, or four, lanes: the j-th of them copied to the others. */
 V vf v_spread2(vf a, uint32_t j) {
     return j ? _mm256_permute_ps(a, 0xf5) : _mm256_permute_ps(a, 0xa0);
 }
@@ -75,7 +75,7 @@ V void v_transpose4(vf *a) {
     a[2] = _mm256_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm256_shuffle_ps(h01, h23, 0xee);
 }
-/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+/* Two vectors of consecutive entries: into the even and the odd entries, and back. */
 V vf v_quarters(vf a) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xd8)); }
 V void v_unzip(vf *a) {
     vf first = a[0];

@@ -26,7 +26,7 @@ V vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 V unsigned v_bits(vm m) { return m; } /* bit l: lane l */
 V vf v_exp(vf a) { return Sleef_expf16_u10avx512f(a); }
 V vf v_log(vf a) { return Sleef_logf16_u10avx512f(a); }
-V vf v_log_fast(vf a) { return Sleef_logf16_u35avx512f(a); } /* to 3.5 units */
+V vf v_log_fast(vf a) { return Sleef_logf16_u35avx512f(a); } /* to 3.5 units in the last place */
 V vf v_rcp(vf a) { return _mm512_rcp14_ps(a); } /* four digits */
 V vf v_from_bits(vf a) { return _mm512_cvtepi32_ps(_mm512_castps_si512(a)); }
 /* 2^n p for p in [1/2, 2], where `shifted` is n + 1.5 * 2^23 */
@@ -37,7 +37,7 @@ V vf v_scale2(vf p, vf shifted) {
 V float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
 V float v_top(vf a) { return _mm512_reduce_max_ps(a); }
 
-/* The j-th of every two, or four, lanes in all of them. */
+/* In every two, or four, lanes: the j-th of them copied to the others. */
 V vf v_spread2(vf a, uint32_t j) {
     return j ? _mm512_permute_ps(a, 0xf5) : _mm512_permute_ps(a, 0xa0);
 }
@@ -70,7 +70,7 @@ V void v_transpose4(vf *a) {
     a[2] = _mm512_shuffle_ps(h01, h23, 0x44);
     a[3] = _mm512_shuffle_ps(h01, h23, 0xee);
 }
-/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+/* Two vectors of consecutive entries: into the even and the odd entries, and back. */
 V void v_unzip(vf *a) {
     const vi even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const vi odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);

@@ -29,7 +29,7 @@ V unsigned v_bits(vm m) { /* bit l: lane l */
 }
 V vf v_exp(vf a) { return Sleef_expf4_u10advsimd(a); }
 V vf v_log(vf a) { return Sleef_logf4_u10advsimd(a); }
-V vf v_log_fast(vf a) { return Sleef_logf4_u35advsimd(a); } /* to 3.5 units */
+V vf v_log_fast(vf a) { return Sleef_logf4_u35advsimd(a); } /* to 3.5 units in the last place */
 V vf v_rcp(vf a) { /* four digits and more */
     vf r = vrecpeq_f32(a);
     return vmulq_f32(r, vrecpsq_f32(a, r));
@@ -43,7 +43,7 @@ V vf v_scale2(vf p, vf shifted) {
 V float v_sum(vf a) { return vaddvq_f32(a); }
 V float v_top(vf a) { return vmaxvq_f32(a); }
 
-/* The j-th of every two, or four, lanes in all of them. */
+/* In every two, or four, lanes: the j-th of them copied to the others. */
 V vf v_spread2(vf a, uint32_t j) { return j ? vtrn2q_f32(a, a) : vtrn1q_f32(a, a); }
 V vf v_spread4(vf a, uint32_t j) {
     return j == 0   ? vdupq_laneq_f32(a, 0)
@@ -72,7 +72,7 @@ V void v_transpose4(vf *a) {
     a[2] = vreinterpretq_f32_f64(vzip1q_f64(h01, h23));
     a[3] = vreinterpretq_f32_f64(vzip2q_f64(h01, h23));
 }
-/* Two vectors that lie behind each other: to the even and the odd entries, and back. */
+/* Two vectors of consecutive entries: into the even and the odd entries, and back. */
 V void v_unzip(vf *a) {
     vf first = a[0];
     a[0] = vuzp1q_f32(first, a[1]);

@@ -18,19 +18,19 @@
 #include "monobolt.h"
 
 typedef struct mb_prox_args {
-    float *z;               /* out: the prox. In, when warm and u is NULL: the previous call's;
-                               else never read                                            */
-    float *u;               /* out: log z, exact where z underflows; NULL: not kept.
-                               In, when warm: the previous call's                         */
-    float *lambda;          /* one per row, in list order; as u. NULL: not kept           */
-    const float *x;         /* same offsets as z; may be the same array, unless z is read */
+    /* Out: the prox. In, when warm and u is NULL: that of the previous call; else never read. */
+    float *z;
+    /* Out: log z, exact where z underflows; NULL: not kept. In, when warm: of the previous call. */
+    float *u;
+    float *lambda;  /* one per row, in the order of the list; as u. NULL: not kept    */
+    const float *x; /* same offsets as z; may be the same array, unless z is read     */
     const uint32_t *offset;
     size_t rows;
     uint32_t k;
     float alpha, c;
-    bool warm;              /* u (or, without u, z) and lambda hold the solution for a nearby x. A
-                               state that is wrong, whatever it holds, costs time and nothing
-                               else                                                       */
+    /* u (or, without u, z) and lambda hold the solution for a nearby x, to start from. Whatever they
+     * hold, the result is right: a bad start only costs time.                                  */
+    bool warm;
 } mb_prox_args;
 
 /* What `residual` adds up over the hidden variables; r is the step T(x) - x. */
@@ -38,53 +38,58 @@ typedef struct mb_residual_sums {
     double weighted; /* r'Sr: the squared norm in the metric of the marginals               */
     double plain;    /* ||r - mean||^2                                                      */
     double update;   /* ||dq||^2 of the step that is measured, to first order               */
-    double second;   /* over rows, (sum q du^2)^2, du the step of log q: what dq leaves out */
-    double largest;  /* |du|, over all                                                      */
+    double second;   /* sum over rows of (sum q du^2)^2, du the step of log q: the second order */
+    double largest;  /* largest |du|                                                        */
     double norm;     /* ||q||^2                                                             */
 } mb_residual_sums;
 
-/* Samples abreast: tensors [place][channel][lanes], where each lane holds one sample. */
+/* ------------------------------------------------------- interleaved samples -- */
 
-/* One tap of a convolution, for two places of its output at once. */
+/* Several samples are worked at once, one sample per SIMD lane: tensors [place][channel][lanes]. */
+
+/* The most lanes that a set of kernels may have, and so the most samples in hand at once. */
+#define MB_LANES_MAX 16
+
+/* One tap of a convolution, for two places of the output at once. */
 typedef struct mb_tap {
-    const float *x[2]; /* [in][lanes]: what the tap sees; x[1] is of the second place */
+    const float *x[2]; /* [in][lanes]: what the tap sees, from each of the two places */
     size_t tap;        /* which weights                                              */
 } mb_tap;
 
 typedef struct mb_product {
-    const float *weights;          /* [outs / block][taps][in][block]; the last block may be less */
+    const float *weights; /* [outs / block][taps][in][block]; the last one may be smaller */
     size_t in, outs, taps, block;
-    bool adds;                     /* to what is there */
+    bool adds; /* to what is there */
 } mb_product;
 
+/* Two places whose outer product is taken. */
 typedef struct mb_pair {
     const float *y, *x;
 } mb_pair;
 
-#define MB_ABREAST_LANES_MAX 16
-#define MB_ABREAST_BLOCK_MAX 12
+#define MB_INTERLEAVED_BLOCK_MAX 12
 
-/* Of Winograd's transforms: numbers of a tile, and two of the points. */
+/* Winograd's transforms: numbers of a tile, and two of the points (operator/interleaved.c). */
 #define MB_TILE 36
 #define MB_WINOGRAD_A 0.625
 #define MB_WINOGRAD_B 1.5
 
-typedef struct mb_abreast_kernels {
+typedef struct mb_interleaved_kernels {
     size_t lanes;
-    size_t block; /* the largest block of a product: at most MB_ABREAST_BLOCK_MAX */
-    /* x[i][l] = s[i] (v[l][i] - from[i]), i < n; from may be NULL. Whether anything is not zero */
+    size_t block; /* the largest block of a product: at most MB_INTERLEAVED_BLOCK_MAX */
+    /* x[i][l] = s[i] (v[l][i] - from[i]), i < n; from may be NULL. Whether any x is not zero */
     bool (*spread)(float *x, const float *s, const float *const *v, const float *from, size_t n);
     /* out[l][i] = x[i][l] */
     void (*collect)(float *const *out, const float *x, size_t n);
     /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps */
     void (*product)(const mb_product *product, float *const out[2], const mb_tap *taps,
                     size_t count);
-    /* Winograd's transform of 6 x 6 places to as many numbers, `stride` floats apart, and of their
-     * sums to 4 x 4 places; where out is NULL, there is no place                             */
+    /* Winograd's transforms: from 6 x 6 places to as many numbers, `stride` floats apart; and from
+     * such numbers to 4 x 4 places, without those where out is NULL                          */
     void (*tile_in)(float *to, size_t stride, const float *const *x, size_t channels);
     void (*tile_out)(float *const *out, const float *from, size_t stride, size_t channels,
                      bool adds);
-    /* to[i][l] = keep to[i][l] + c[l] from[i][l]; keep is 0 or 1 */
+    /* to[i][l] = c[l] from[i][l], plus what is there if `keep` */
     void (*add)(float *to, const float *from, const float *c, bool keep, size_t n);
     /* z = s (G x - z) + bias of one group; m: as `gram` of mb_kernels, at that group */
     void (*gram)(float *z, const float *x, const float *s, const float *bias, const float *m,
@@ -92,11 +97,11 @@ typedef struct mb_abreast_kernels {
     /* to[i * step_y + j * step_x] += sum over pairs and lanes of y[i] x[j] */
     void (*outer)(float *to, size_t step_y, size_t step_x, const mb_pair *pairs, size_t count,
                   size_t ys, size_t xs);
-} mb_abreast_kernels;
+} mb_interleaved_kernels;
 
 typedef struct mb_kernels {
-    const char *name; /* "ref", "avx2", ... */
-    const mb_abreast_kernels *abreast; /* NULL: this set has none */
+    const char *name;                          /* "ref", "avx2", ... */
+    const mb_interleaved_kernels *interleaved; /* NULL: this set has none */
 
     /* z = softmax(scale x) */
     void (*softmax)(float *z, const float *x, float scale, const uint32_t *offset, size_t rows,
@@ -106,7 +111,7 @@ typedef struct mb_kernels {
     void (*prox_vjp)(float *out, const float *v, const float *z, const uint32_t *offset,
                      size_t rows, uint32_t k, float alpha, float c);
 
-    /* u = log q of prox's result q, from x and lambda where q is too small to have one */
+    /* u = log q of prox's result q; where q is too small for a logarithm, from x and lambda */
     void (*logs)(float *u, const float *q, const float *x, const float *lambda,
                  const uint32_t *offset, size_t rows, uint32_t k, float alpha, float c);
 
@@ -114,7 +119,7 @@ typedef struct mb_kernels {
     /* out = s (v - from); from may be NULL */
     void (*scale)(float *out, const float *s, const float *v, const float *from, size_t n);
     double (*dot)(const float *a, const float *b, size_t n);
-    void (*axpy)(float *y, float a, const float *x, size_t n);           /* y += a x           */
+    void (*axpy)(float *y, float a, const float *x, size_t n); /* y += a x           */
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
      * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,
@@ -135,13 +140,13 @@ typedef struct mb_kernels {
     /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
     double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
                          size_t rows, uint32_t k);
-    /* A step of conjugate gradients: y += step p, or = if it is the first; rest -= step (p - out) */
+    /* A step of conjugate gradients: y += step p (first: y = step p), rest -= step (p - out) */
     void (*cg_update)(float *y, float *rest, const float *p, const float *out, float step,
                       bool first, size_t n);
-    /* and its next direction: p = rest + b p, sp = s_rest + b sp */
+    /* The next direction of conjugate gradients: p = rest + b p, sp = s_rest + b sp */
     void (*cg_direction)(float *p, float *sp, const float *rest, const float *s_rest, float b,
                          size_t n);
-    /* For a = 0.. : products of dr_a with dr_0 .. dr_a, then with r, weighted */
+    /* For a = 0 .. window - 1: the products of dr_a with dr_0 .. dr_a, then with r, weighted */
     void (*anderson_products)(double *products, const float *weight, const float *r,
                               const float *const *dr, size_t window, size_t n);
     /* One more column of history: dt = x + r - t, dr = r - last_r, t = x + r */

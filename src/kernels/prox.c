@@ -17,13 +17,16 @@ typedef struct run {
     uint32_t k;
 } run;
 
-static run run_at(const uint32_t *cardinality, uint32_t k, size_t rows, size_t row, size_t start) {
-    run r = {row, rows - row, start, k};
+/* On to the next run; a run of zeros is the one before the first. False: there are no more. */
+static bool run_next(run *r, const uint32_t *cardinality, uint32_t k, size_t rows) {
+    size_t row = r->row + r->rows;
+    if (row >= rows) return false;
+    *r = (run){row, rows - row, r->start + r->rows * r->k, k};
     if (cardinality) {
-        r.k = cardinality[row];
-        for (r.rows = 1; row + r.rows < rows && cardinality[row + r.rows] == r.k;) ++r.rows;
+        r->k = cardinality[row];
+        for (r->rows = 1; row + r->rows < rows && cardinality[row + r->rows] == r->k;) ++r->rows;
     }
-    return r;
+    return true;
 }
 
 static mb_status scalars_check(double alpha, double c) {
@@ -105,12 +108,9 @@ mb_status mb_prox(float *z, const float *x, const uint32_t *cardinality, uint32_
     MB_TRY(mb_kernels_get(&kernels, 0));
     /* all of the input is checked before any of the output is written */
     run r = {0};
-    for (; r.row + r.rows < rows;) {
-        r = run_at(cardinality, k, rows, r.row + r.rows, r.start + r.rows * r.k);
-        MB_TRY(values_check("x", x, &r));
-    }
-    for (r = (run){0}; r.row + r.rows < rows;) {
-        r = run_at(cardinality, k, rows, r.row + r.rows, r.start + r.rows * r.k);
+    while (run_next(&r, cardinality, k, rows)) MB_TRY(values_check("x", x, &r));
+    r = (run){0};
+    while (run_next(&r, cardinality, k, rows)) {
         kernels->prox(&(mb_prox_args){
             .z = z + r.start,
             .x = x + r.start,
@@ -133,14 +133,13 @@ mb_status mb_prox_vjp(float *out, const float *v, const float *z, const uint32_t
     MB_TRY(rows_check(cardinality, k, rows));
     MB_TRY(mb_kernels_get(&kernels, 0));
     run r = {0};
-    for (; r.row + r.rows < rows;) {
-        r = run_at(cardinality, k, rows, r.row + r.rows, r.start + r.rows * r.k);
+    while (run_next(&r, cardinality, k, rows)) {
         MB_TRY(values_check("v", v, &r));
         MB_TRY(values_check("z", z, &r));
         MB_TRY(simplex_check(z, &r));
     }
-    for (r = (run){0}; r.row + r.rows < rows;) {
-        r = run_at(cardinality, k, rows, r.row + r.rows, r.start + r.rows * r.k);
+    r = (run){0};
+    while (run_next(&r, cardinality, k, rows)) {
         kernels->prox_vjp(out + r.start, v + r.start, z + r.start, NULL, r.rows, r.k, (float)alpha,
                           (float)c);
     }

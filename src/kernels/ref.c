@@ -73,7 +73,7 @@ void mb_prox_row(float *z, float *u, float *lambda, const float *x, uint32_t k, 
     if (lambda) *lambda = (float)(alpha * s - max);
 }
 
-/* The state of a warm start is not needed here: the reference is for trust, not for speed. */
+/* A warm start is ignored here: the reference is for trust, not for speed. */
 static void prox(const mb_prox_args *args) {
     for (size_t r = 0; r < args->rows; ++r) {
         size_t at = row_start(args->offset, r, args->k);

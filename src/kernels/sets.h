@@ -14,11 +14,11 @@ extern const mb_kernels mb_kernels_avx2, mb_kernels_avx512;
 extern const mb_kernels mb_kernels_neon;
 #endif
 
-/* For the small functions of a set: not every file needs all of them. */
+/* For the small functions of a set, of which not every file uses all. */
 #define V static inline __attribute__((always_inline, unused))
 
-/* One row of the prox in double. z may be x; u and lambda may be NULL. It uses no state
- * of its own and always ends, so it is where a row goes that the fast way gave up on.   */
+/* One row of the prox in double. z may be x; u and lambda may be NULL. It needs no start from an
+ * earlier call and always ends, so rows that the fast code gives up on go here.         */
 void mb_prox_row(float *z, float *u, float *lambda, const float *x, uint32_t k, double alpha,
                  double c);
 

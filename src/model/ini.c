@@ -244,6 +244,7 @@ static mb_status key_set(reader *r, const char *key, const char *value) {
     }
     const char *names[MB_INI_KEYS_MAX];
     size_t count = type_keys(section->type, names);
+    if (strcmp(key, "foresee") == 0) key = "predict_stop"; /* its name until version 0.1 */
     size_t i = key_find(names, count, key);
     if (i == count) return unknown_key(r, key, names, count);
     if (type_without(section->type, key)) {

@@ -7,7 +7,7 @@
  *    that can add to its output, so such blocks use it for A' as well.
  *  - Its vectors run along the output channels: four channels fill a quarter of one. Folding
  *    f x f cells into the channels of one (a tier of 28x28x4 becomes 14x14x16 at f = 2)
- *    fills them, at the price of zeros in the kernel.
+ *    fills them, at the price of zeros in the (larger) kernel.
  *  - Folding by a multiple of the stride makes a strided convolution one of stride 1, whose
  *    transpose is again the fast pass.
  *
@@ -25,16 +25,17 @@
 #define VECTOR 16
 /* How much slower oneDNN's backward pass is than its forward pass at the same work. */
 #define BACKWARD_PRICE 1.5
-#define GROUP_MAX 4
+#define ROW_FOLD_MAX 4
 
-/* One direction of a block. */
+/* How one direction of a block, A or A', is computed. */
 typedef struct route {
-    bool turned;          /* A' as a forward pass                              */
-    bool adds;            /* to its output                                     */
-    uint32_t fold, group; /* cells and rows per side that become channels; 1: none */
-    int64_t first;        /* the lowest d                                      */
-    mb_conv_shape shape;  /* of the (folded) convolution, not turned           */
-    size_t in, out;       /* floats of the folded tensors; 0: used in place    */
+    bool turned;         /* A' as a forward pass of the turned kernel         */
+    bool adds;           /* to its output                                     */
+    uint32_t fold;       /* cells per side that become channels of one cell; 1: none */
+    uint32_t row_fold;   /* rows likewise                                     */
+    int64_t first;       /* the lowest tap d of the folded kernel             */
+    mb_conv_shape shape; /* of the (folded) convolution, not turned           */
+    size_t in, out;      /* floats of the folded tensors; 0: used in place    */
     mb_pass *pass;
 } route;
 
@@ -55,11 +56,12 @@ static uint32_t ceil_div(uint32_t a, uint32_t b) {
     return (a + b - 1) / b;
 }
 
+/* Rounded up to whole vectors. */
 static double up(double channels) {
     return VECTOR * (double)(uint64_t)((channels + VECTOR - 1) / VECTOR);
 }
 
-/* Multiply-adds of the pass, with the idle parts of vectors. */
+/* Multiply-adds of the pass, counting those of lanes that have no channel. */
 static double cost(const mb_conv_shape *s, bool transposed, bool backward_pass) {
     double places = (double)s->out_height * s->out_width * s->kernel * s->kernel;
     if (backward_pass) return BACKWARD_PRICE * places * s->out_channels * up(s->in_channels);
@@ -68,14 +70,15 @@ static double cost(const mb_conv_shape *s, bool transposed, bool backward_pass) 
     return places * s->out_channels * up(s->in_channels);
 }
 
-/* The shape of s with f x f cells and g x g rows folded; false if it would be too large. */
+/* The shape of s with g x g rows folded, and f x f cells, f = g stride; false if it would be too
+ * large.                                                                                    */
 static bool fold_shape(const mb_conv_shape *s, uint32_t g, route *r) {
     uint32_t f = g * s->stride;
     uint64_t in = (uint64_t)s->in_channels * f * f, out = (uint64_t)s->out_channels * g * g;
     int64_t before = s->before_y, low = floor_div(-before, f);
     int64_t high = floor_div((int64_t)s->stride * (g - 1) - before + s->kernel - 1, f);
     if (in * out > 1 << 20 || high < 0 || s->before_x != s->before_y) return false;
-    *r = (route){.fold = f, .group = g, .first = low, .shape = *s};
+    *r = (route){.fold = f, .row_fold = g, .first = low, .shape = *s};
     r->shape.in_height = ceil_div(s->in_height, f);
     r->shape.in_width = ceil_div(s->in_width, f);
     r->shape.in_channels = (uint32_t)in;
@@ -102,17 +105,17 @@ static mb_conv_shape turn(const mb_conv_shape *s) {
     return t;
 }
 
-/* Whether its paddings, before and after, are not negative. */
+/* Whether that is a convolution whose paddings, before and after, are not negative. */
 static bool can_turn(const mb_conv_shape *s) {
     return s->stride == 1 && s->before_y < s->kernel && s->before_x < s->kernel &&
            s->in_height + s->before_y >= s->out_height && s->in_width + s->before_x >= s->out_width;
 }
 
 static route choose(const mb_conv_shape *s, bool transposed, bool adds) {
-    route best = {.fold = 1, .group = 1, .shape = *s}, r;
+    route best = {.fold = 1, .row_fold = 1, .shape = *s}, r;
     best.turned = transposed && can_turn(s);
     double least = cost(s, transposed, transposed && !best.turned);
-    for (uint32_t g = 1; g <= GROUP_MAX; g *= 2) {
+    for (uint32_t g = 1; g <= ROW_FOLD_MAX; g *= 2) {
         if (g * s->stride == 1 || !fold_shape(s, g, &r)) continue;
         if (transposed && !can_turn(&r.shape)) continue;
         r.turned = transposed;
@@ -143,7 +146,7 @@ static size_t weight_floats(const mb_conv_shape *s) {
 static mb_status route_create(route *r, mb_dnn *dnn, bool transposed) {
     mb_conv_shape shape = r->shape;
     size_t tier = r->fold > 1 ? tier_floats(&shape) : 0;
-    size_t rows = r->group > 1 ? row_floats(&shape) : 0;
+    size_t rows = r->row_fold > 1 ? row_floats(&shape) : 0;
     mb_pass_kind kind = transposed && !r->turned ? MB_PASS_BACKWARD : MB_PASS_FORWARD;
     r->in = transposed ? rows : tier;
     r->out = transposed ? tier : rows;
@@ -204,12 +207,12 @@ static void fold_taps(const mb_conv *conv, const route *r, const uint32_t row[2]
     }
 }
 
-/* [o][i][kernel][kernel] to [group*group*o][fold*fold*i][k][k], or transposed if turned. */
+/* [o][i][kernel][kernel] to [row_fold*row_fold*o][fold*fold*i][k][k], or transposed if turned. */
 static void fold_weights(const mb_conv *conv, const route *r, const float *weights, float *folded) {
     const mb_conv_shape *s = &conv->shape;
     size_t taps = (size_t)s->kernel * s->kernel, k2 = (size_t)r->shape.kernel * r->shape.kernel;
     for (uint32_t o = 0; o < r->shape.out_channels; ++o) {
-        uint32_t place = o / s->out_channels, row[2] = {place / r->group, place % r->group};
+        uint32_t place = o / s->out_channels, row[2] = {place / r->row_fold, place % r->row_fold};
         for (uint32_t i = 0; i < r->shape.in_channels; ++i) {
             uint32_t sub = i / s->in_channels, cell[2] = {sub / r->fold, sub % r->fold};
             size_t from = (size_t)(o % s->out_channels) * s->in_channels + i % s->in_channels;
@@ -249,7 +252,7 @@ mb_status mb_conv_set_weights(mb_conv *conv, const float *weights) {
 
 /* --------------------------------------------------------------------- running -- */
 
-/* The size of a grid and what becomes of it: f x f cells go into the channels of one. */
+/* A tensor that is folded: fold x fold cells become the channels of one. */
 typedef struct grid {
     uint32_t batch, height, width, channels, fold;
 } grid;
@@ -275,7 +278,7 @@ static void fold(const grid *g, const float *from, float *to) {
 static void unfold(const grid *g, const float *from, float *to, bool adds) {
     uint32_t f = g->fold, high = ceil_div(g->height, f), wide = ceil_div(g->width, f);
     size_t run = (size_t)f * g->channels, line = (size_t)g->width * g->channels;
-    if (f == 1) { /* a sum that is not folded: line by line */
+    if (f == 1) { /* not folded, only added: whole lines */
         run = line;
         wide = 1;
     }
@@ -302,7 +305,7 @@ static grid tier_grid(const mb_conv_shape *s, const route *r) {
 }
 
 static grid row_grid(const mb_conv_shape *s, const route *r) {
-    return (grid){s->batch, s->out_height, s->out_width, s->out_channels, r->group};
+    return (grid){s->batch, s->out_height, s->out_width, s->out_channels, r->row_fold};
 }
 
 static mb_status route_run(mb_conv *conv, const route *r, const grid *in_grid, const grid *out_grid,

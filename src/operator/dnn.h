@@ -27,7 +27,8 @@ typedef struct mb_conv_shape {
 mb_status mb_dnn_create(mb_dnn **dnn);
 void mb_dnn_destroy(mb_dnn *dnn);
 
-/* A room of floats that whoever runs a pass may use; mb_dnn_reserve asks for its size. */
+/* Workspace for whoever runs a pass, as large as the largest that was asked for by
+ * mb_dnn_reserve.                                                                          */
 void mb_dnn_reserve(mb_dnn *dnn, size_t floats);
 float *mb_dnn_room(mb_dnn *dnn);
 /* Allocates the room, and the scratch memory of the passes made so far. */

@@ -117,7 +117,8 @@ static mb_status desc_check(const mb_model_desc *desc) {
         MB_TRY(tier_check(&desc->tiers[t], t));
         if (!desc->monotone && desc->tiers[t].gain > 1) {
             return mb_fail(MB_EINVAL,
-                           "tier %zu (%s): gain = %g has no meaning where the model is not monotone",
+                           "tier %zu (%s): gain = %g has no meaning where the model is not "
+                           "monotone",
                            t + 1, desc->tiers[t].name ? desc->tiers[t].name : "?",
                            desc->tiers[t].gain);
         }
@@ -196,7 +197,7 @@ static bool same_taps(const mb_model *model, size_t tier, bool vertical, uint32_
     return true;
 }
 
-/* Numbers the distinct places along one axis; `first` has room for one of each. */
+/* Numbers the places along one axis by the taps that reach them; first[c]: a place of number c. */
 static uint32_t axis_classes(const mb_model *model, size_t tier, bool vertical, uint32_t *classes,
                              uint32_t *first) {
     uint32_t length = vertical ? model->tiers[tier].height : model->tiers[tier].width;
@@ -537,10 +538,10 @@ static double initial_deviation(const mb_model *model, const mb_block *block) {
     return 1 / sqrt(fmax(seen, seeing));
 }
 
-/* A block from a tier to its own row space begins as the identity, and a little noise: each
- * variable then listens to what the other tiers send into its own rows. With random weights
- * there, all variables of a cell share all rows, and so share out what arrives between them
- * that each one moves a little only: hidden tiers stay near uniform, and learning near linear. */
+/* A block from a tier to its own row space begins as the identity plus a little noise: each
+ * variable then reacts to what the other tiers send into its own rows. With random weights there,
+ * all variables of a cell share all rows and what arrives in them, so that each moves only a
+ * little: hidden tiers would stay near uniform, and learning near linear.                  */
 #define SELF_NOISE 0.1
 
 static void add_identity(mb_model *model, const mb_block *block) {
@@ -560,9 +561,10 @@ static void add_identity(mb_model *model, const mb_block *block) {
     for (size_t i = 0; i < size; ++i) model->parameters[block->weights + first + i * stride] += one;
 }
 
-/* Every tier is scaled so that its smallest norm is at the budget: every clamp is active or just
- * not, and hidden tiers start as far from uniform as the constraint allows. In a tier with gain, cells
- * that more taps reach than those at the border start above the budget.                         */
+/* Every tier is scaled so that its smallest norm ||A_v||^2 is just 1 - m: without gain all
+ * variables are then at the limit, and hidden tiers start as far from uniform as the constraint
+ * allows. In a tier with gain, cells inside, which more taps reach than those at the border,
+ * start above.                                                                             */
 mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
     if (model == NULL) return mb_fail(MB_EINVAL, "mb_model_initialise: model is NULL");
     mb_random random;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The Boltzmann machine itself: tiers, row spaces, blocks, parameters, and what follows
- * from the parameters (DESIGN of Phi, paper section 3.1 and appendix "Convolution network"):
+ * from the parameters (docs/design.md, paper section 3.1 and appendix "Convolution network"):
  *
  *     Phi = S (D - A'A) S,   D = diag(d_v G_v),   S = diag(s_v)
  *
@@ -9,9 +9,11 @@
  *   v        a variable: tier, cell, group;  A_v: its columns of A, all blocks together
  *   G_v      the Gram matrix A_v'A_v (k x k), the diagonal block of A'A
  *   s_v      min( sqrt(gain (1-m)) / ||A_v||_2, 1 ), or 1 when the model is not monotone
- *   d_v      min( (1-m) / (s_v ||A_v||_2)^2, 1 ), or 1 likewise: how much of G_v is left out of A'A.
- *            1 makes Phi hollow; the rest, s_v^2 (1 - d_v) G_v, is the variable's self-inhibition
- *   class    cells of a tier that are reached by the same taps share G_v and s_v
+ *   d_v      min( (1-m) / (s_v ||A_v||_2)^2, 1 ), or 1 likewise: the share of the diagonal block
+ *            G_v of A'A that D cancels. 1 makes Phi hollow; else s_v^2 (1 - d_v) G_v remains, and
+ *            inhibits the variable itself
+ *   group    a categorical variable of a cell; all cells of a tier have the same groups
+ *   class    cells of a tier that are reached by the same taps share G_v, s_v and d_v
  */
 #ifndef MB_OPERATOR_MODEL_H
 #define MB_OPERATOR_MODEL_H
@@ -21,13 +23,13 @@
 #include "base/memory.h"
 #include "monobolt.h"
 
-#define MB_KERNEL_MAX 31 /* taps are kept as bits of a word */
+#define MB_KERNEL_MAX 31 /* taps of a line are kept as bits of a word */
 #define MB_STRIDE_MAX 16
 #define MB_GAIN_MAX 1e6
 #define MB_BLOCK_FACTOR_MAX 1e3 /* of `start` and `rate` */
 #define MB_TIERS_MAX 64 /* more would be a mistake in the description */
 
-/* One variable position inside a cell. */
+/* One of the categorical variables of a cell. */
 typedef struct mb_group {
     uint32_t k;       /* cardinality                               */
     uint32_t channel; /* first channel of the cell                 */
@@ -52,8 +54,7 @@ typedef struct mb_tier {
     uint32_t *first_cell;        /* [classes]: a cell of each class                     */
     size_t gram_size;            /* sum of k^2 over the groups: floats of one class     */
     /* what mb_model_update computes */
-    float *gram;        /* d_v G_v. [classes][k][channels]: the j-th columns of the groups' side by
-                           side; if the k differ, [classes][gram_size], group by group */
+    float *gram;        /* [classes][gram_size]: d_v G_v, see mb_tier_gram     */
     float *scale;       /* [size]: s_v, once per channel                       */
     double *norm2;      /* [classes][groups]: ||A_v||^2 before normalisation   */
     double *leading;    /* [classes][channels]: leading eigenvector of G_v     */
@@ -104,6 +105,15 @@ struct mb_model {
     uint64_t version; /* counts updates; 0: never updated */
     bool accepted;    /* the last update did not fail     */
 };
+
+/* The matrix d_v G_v of one class and group: entry (i, j) is at [i * *line + j]. Where all groups
+ * have the same k, a class is stored as [k][channels], the j-th columns of all groups side by
+ * side: the kernels want it so. Else the matrices of the groups follow one another.        */
+static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t group, size_t *line) {
+    const mb_group *g = &tier->group[group];
+    *line = tier->k > 0 ? tier->channels : g->k;
+    return tier->gram + class * tier->gram_size + (tier->k > 0 ? g->channel : g->gram);
+}
 
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
 uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);

@@ -59,7 +59,7 @@ static size_t tap_index(const mb_block *block, uint32_t channels, size_t o, size
 DEFINE_CENTER(center_weights, float)
 DEFINE_CENTER(center_gradient, double)
 
-/* gram[g] += the outer products of one line of columns; stride between the columns. */
+/* gram[g] += the outer products of one row of A, entries `stride` apart; lower triangles. */
 static void gram_add_line(const mb_tier *tier, double *gram, const float *line, size_t stride) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
         uint32_t k = tier->group[g].k;
@@ -140,20 +140,21 @@ static void class_gram(const mb_model *model, size_t tier_index, size_t class, d
     }
 }
 
-/* Up to this size the leading pair is found here: LAPACK wakes OpenBLAS's threads for the smallest
- * matrix, which takes longer than the work and leaves them spinning beside our own.           */
+/* Up to this size the leading eigenpair is found here: LAPACK would wake OpenBLAS's threads even
+ * for the smallest matrix, which takes longer than the work and leaves them spinning beside our
+ * own.                                                                                     */
 #define SMALL_MAX 32
 
 /* A symmetric matrix as Q T Q': T tridiagonal, Q the product of I - factor_j h_j h_j'. */
 typedef struct tridiagonal {
     uint32_t k;
-    double d[SMALL_MAX], e[SMALL_MAX]; /* the diagonal, and what is beside it */
+    double d[SMALL_MAX], e[SMALL_MAX]; /* the diagonal, and the one beside it */
     double h[SMALL_MAX][SMALL_MAX], factor[SMALL_MAX];
 } tridiagonal;
 
 /* a: the lower triangle, destroyed. Householder's reflections, column by column. */
 static void tridiagonalise(tridiagonal *t, double *a, uint32_t k) {
-    double least = 0; /* of the square of a column: below, it is what roundings have left */
+    double least = 0; /* a column with a smaller square is rounding error */
     for (uint32_t i = 0; i < k; ++i) least = fmax(least, 1e-40 * a[i * k + i] * a[i * k + i]);
     t->k = k;
     for (uint32_t j = 0; j + 1 < k; ++j) {
@@ -221,7 +222,8 @@ static double largest_value(const tridiagonal *t) {
     return 0.5 * (low + high);
 }
 
-/* x <- (T - value)^-1 x by elimination with exchanges of neighbours; a pivot of zero becomes least. */
+/* x <- (T - value)^-1 x, by elimination with exchanges of neighbouring lines; a pivot smaller than
+ * `least` is replaced by it.                                                                */
 static void solve_shifted(const tridiagonal *t, double value, double least, double *x) {
     double u[SMALL_MAX], v[SMALL_MAX], w[SMALL_MAX]; /* three diagonals of the upper factor */
     uint32_t k = t->k;
@@ -262,8 +264,8 @@ static void unit_length(double *x, uint32_t k) {
     for (uint32_t i = 0; i < k; ++i) x[i] /= sqrt(norm2);
 }
 
-/* a: the lower triangle, destroyed. The vector by inverse iteration, from a start that is
- * orthogonal to no vector that is likely to be the one.                                      */
+/* The leading eigenpair; a: the lower triangle, destroyed. The vector is found by inverse
+ * iteration, from a start that is unlikely to be orthogonal to it.                         */
 static void small_leading(double *a, uint32_t k, double *value, double *vector) {
     tridiagonal t;
     tridiagonalise(&t, a, k);
@@ -328,9 +330,8 @@ static mb_status class_update(mb_model *model, mb_tier *tier, size_t class, cons
         double used = scale * scale * norm2;
         tier->norm2_max = fmax(tier->norm2_max, used);
         tier->diagonal_max = fmax(tier->diagonal_max, hollow * used);
-        float *out = tier->gram + class * tier->gram_size;
-        out += tier->k > 0 ? group->channel : group->gram;
-        size_t line = tier->k > 0 ? tier->channels : group->k;
+        size_t line;
+        float *out = mb_tier_gram(tier, class, g, &line);
         const double *in = gram + group->gram;
         for (uint32_t i = 0; i < group->k; ++i) {
             for (uint32_t j = 0; j <= i; ++j) {
@@ -401,7 +402,7 @@ mb_status mb_model_update(mb_model *model) {
 
 /* ------------------------------------------------------------------ gradient -- */
 
-/* out += line M, M symmetric, for one group; at most LINE entries of the result. */
+/* out += line M, M symmetric, for one group: `count` entries, at most LINE, from `first` on. */
 #define LINE 64
 
 static void group_times_gram(const double *m, uint32_t k, uint32_t first, uint32_t count,
@@ -415,7 +416,8 @@ static void group_times_gram(const double *m, uint32_t k, uint32_t first, uint32
     for (uint32_t i = 0; i < count; ++i) out[(first + i) * stride] += sums[i];
 }
 
-/* out[., group] += line[., group] (M + M') for one line of columns. */
+/* out += line M, group by group, for one row of A; m holds the symmetric M + M' of
+ * gram_complete.                                                                           */
 static void line_times_gram(const mb_tier *tier, const double *m, const float *line, double *out,
                             size_t stride) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
@@ -442,18 +444,17 @@ static void gram_spread_tap(void *context, const mb_block *block, size_t tap) {
 
 /* <M, d G> of one group; d G as the model keeps it. */
 static double product_with_gram(const mb_tier *tier, size_t class, uint32_t g, const double *m) {
-    const mb_group *group = &tier->group[g];
-    const float *gram = tier->gram + class * tier->gram_size;
-    gram += tier->k > 0 ? group->channel : group->gram;
-    size_t line = tier->k > 0 ? tier->channels : group->k;
+    uint32_t k = tier->group[g].k;
+    size_t line;
+    const float *gram = mb_tier_gram(tier, class, g, &line);
     double sum = 0;
-    for (uint32_t i = 0; i < group->k; ++i) {
-        for (uint32_t j = 0; j < group->k; ++j) sum += m[i * group->k + j] * gram[i * line + j];
+    for (uint32_t i = 0; i < k; ++i) {
+        for (uint32_t j = 0; j < k; ++j) sum += m[i * k + j] * gram[i * line + j];
     }
     return sum;
 }
 
-/* From M = dL/d(d G) to dL/dG, the parts of s and d added; and makes M + M' of it, in place. */
+/* From M = dL/d(d G) to dL/dG, with what comes through s and d; then M + M', in place. */
 static void gram_complete(const mb_model *model, const mb_tier *tier, size_t class, double *m,
                           const double *scale_gradient) {
     for (uint32_t g = 0; g < tier->groups; ++g) {

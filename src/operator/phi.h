@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Phi applied to samples, and its gradient. A mb_phi belongs to one worker thread: it has the
- * products of A for one sample, by oneDNN, and for a group of samples abreast (abreast.h), and
- * room for the tensors between them. It is created and used inside mb_pool_run.
+ * Phi applied to samples, and its gradient. An mb_phi belongs to one worker thread, and is created
+ * and used inside mb_pool_run. How samples are taken, one by one or several at once, is its own
+ * business (way.h).
  */
 #ifndef MB_OPERATOR_PHI_H
 #define MB_OPERATOR_PHI_H
@@ -22,9 +22,12 @@ typedef struct mb_gradient {
     mb_arena arena;
 } mb_gradient;
 
-/* abreast: groups of samples, where the kernels can, and not only one after another. */
+/* How many samples are best given to mb_phi_apply at once: at least 1, at most MB_LANES_MAX. */
+size_t mb_phi_samples(const mb_model *model, const mb_kernels *kernels);
+
+/* gradient: with what mb_phi_gradient needs. */
 mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
-                        bool abreast, bool gradient);
+                        bool gradient);
 void mb_phi_destroy(mb_phi *phi);
 
 /* Takes over the model's present weights; does nothing if they have not changed. */
@@ -36,23 +39,20 @@ typedef struct mb_affine {
 } mb_affine;
 
 /* out[n] = Phi (v[n] - from) + plus, n < count. v[n] and out[n] are samples; they may not overlap.
- * Tiers that are zero in all samples of a group cost half.                                   */
+ * Tiers that are zero in all samples that are taken at once cost half.                       */
 mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
                        mb_affine affine);
 
 /* The biases in the order of a sample; after mb_phi_refresh. */
 const float *mb_phi_bias(const mb_phi *phi);
 
-/* Whether `count` samples are one group: mb_phi_apply then takes them together, and sample n is
- * always in the same lane.                                                                   */
-bool mb_phi_is_group(const mb_phi *phi, size_t count);
+/* Saves mb_phi_gradient a product where w is a sum of vectors that Phi was applied to: adds c[n]
+ * times the rows A S v[n] of the last mb_phi_apply, which had the same `count` samples, to those of
+ * w[n], or begins that sum with them. Returns whether it could; else nothing has changed.    */
+bool mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool begins);
 
-/* For a w that is a sum of what Phi was applied to: adds c[n] times the rows A S v[n] of the last
- * application of a group to those of w, or begins them anew. It saves the gradient a product. */
-void mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool fresh);
-
-/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. rows_of_w: they
- * are there, by mb_phi_add_rows, for this group.                                             */
+/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. rows_of_w:
+ * mb_phi_add_rows has summed up those of these samples' w.                                   */
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
                           const float *const *phi_w, const float *const *phi_v, bool rows_of_w,
                           mb_gradient *sums);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lanczos on P W (Phi - shift) W P, P the projection on the zero-sum directions of every variable
- * (which commutes with W, a number per tier), with full reorthogonalisation (the basis is small). Ritz values lie inside the spectrum, so
- * lambda_min is approached from above and the step 2/L from above as well. How far off it
- * can be: for a random start, with probability at least 1 - p, the largest eigenvalue of a
- * positive semidefinite matrix of order n is underestimated after j steps by a factor of at
- * most 1 - e, where 1.648 sqrt(n) exp(-sqrt(e) (2j - 1)) = p (Kuczynski, Wozniakowski 1992).
- * A run from the last one's extreme vectors has no such theorem; it takes that margin and more.
- * We apply it to an upper bound times I less the matrix, with p = 1e-6. The solver checks every plain step
- * as well, so that even the remaining chance costs speed and not correctness.
+ * Lanczos on P W (Phi - shift) W P, with full reorthogonalisation (the basis is small). P projects
+ * on the zero-sum directions of every variable, and commutes with W, a number per tier.
+ *
+ * Ritz values lie inside the spectrum, so lambda_min is overestimated, and the step 2/L would be
+ * too long. By how much: for a random start, with probability at least 1 - p, the largest
+ * eigenvalue of a positive semidefinite matrix of order n is underestimated after j steps by a
+ * factor of at most 1 - e, where 1.648 sqrt(n) exp(-sqrt(e) (2j - 1)) = p (Kuczynski,
+ * Wozniakowski 1992). Applied to (an upper bound) I - matrix, with p = 1e-6, this is the margin.
+ * A run that starts from the last one's extreme vectors has no such theorem; it takes the margin
+ * of a random start and a little more. The solver also checks every plain step, so a wrong
+ * estimate costs speed, not correctness.
  */
 #include "operator/spectrum.h"
 
@@ -64,8 +66,9 @@ static double normalise(const mb_kernels *kernels, float *v, size_t n) {
     return norm;
 }
 
-/* A random direction, or mostly the extreme vectors of the last call. */
-static void start_vector(mb_lanczos *l, const mb_model *model, const mb_kernels *kernels, bool warm) {
+/* A random direction; warm: the extreme vectors of the last call, and a little noise. */
+static void start_vector(mb_lanczos *l, const mb_model *model, const mb_kernels *kernels,
+                         bool warm) {
     mb_random random;
     mb_random_seed(&random, 0x5eed);
     double noise = warm ? 0.01 / sqrt((double)model->size) : 1;
@@ -108,11 +111,11 @@ static mb_status product(mb_lanczos *l, const mb_model *model, mb_phi *phi, cons
     return MB_OK;
 }
 
-/* A warm start is as good as the last run's vectors still are. If the lowest Ritz pair has not
- * settled, the parameters have moved far, and the margin needs a run from a random start.  */
+/* If after a warm start the residual of the lowest Ritz pair is more than this share of the
+ * spectrum, the parameters have moved far, and only a run from a random start has a margin. */
 #define SETTLED 0.02
 
-/* What is underestimated after so many steps from a random start, as a share: see above. */
+/* e of the theorem above, after so many steps from a random start. */
 static double random_margin(size_t freedom, int steps) {
     double root = log(1.648 * sqrt((double)freedom) / 1e-6) / (2 * steps - 1);
     return fmin(root * root, 0.5);
@@ -152,7 +155,7 @@ static mb_status run(mb_lanczos *l, const mb_model *model, mb_phi *phi, const mb
         return run(l, model, phi, kernels, weight, shift, false);
     }
     l->margin = exhausted ? 1e-4 : random_margin(freedom, steps);
-    if (warm) { /* that of the last run from a random start, and a little drift */
+    if (warm) { /* the margin of a random start, and a little more for the drift since */
         l->margin = fmin(random_margin(freedom, MB_LANCZOS_STEPS) + 0.01, 0.5);
     }
     remember(l, model, kernels, steps);

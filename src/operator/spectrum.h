@@ -10,7 +10,7 @@
 
 #define MB_LANCZOS_STEPS 30     /* from a random start             */
 #define MB_LANCZOS_STEPS_WARM 8 /* from the last extreme vectors   */
-#define MB_POWER_STEPS 8        /* likewise                        */
+#define MB_POWER_STEPS 8        /* from a random start             */
 #define MB_POWER_STEPS_WARM 1
 
 typedef struct mb_lanczos {
@@ -21,7 +21,7 @@ typedef struct mb_lanczos {
     double *diagonal, *off, *work, *vectors;
     /* results */
     double lambda_max, lambda_min;
-    double margin; /* upper - lambda_min <= (upper - lambda_min_estimate) / (1 - margin), see .c */
+    double margin; /* upper - true value <= (upper - lambda_min) / (1 - margin): see spectrum.c */
     uint32_t steps;
 } mb_lanczos;
 

@@ -5,14 +5,17 @@
  *     next x = T - sum_a gamma_a dT_a,   gamma = argmin || r - sum_a gamma_a dr_a ||_W
  *
  * over the last few differences dT, dr. It works on x and not on q: whatever x comes out,
- * q = prox(x) is feasible and has full support, and T(x) - x is the certificate.
- * The norm W = diag(q / alpha^2), alpha by tier, is that of the gradient r/alpha in the metric of the
- * marginals: x moves a lot without consequence where q is nearly one-hot, and must not be fitted
- * there; and r is small where the step is, whatever the gradient.
+ * q = prox(x) is feasible and has full support, and T(x) - x gives the certificate.
+ *
+ * The norm has W = diag(q / alpha^2), alpha by tier. Dividing by alpha makes it a norm of the
+ * gradient r/alpha: otherwise tiers with small steps, where r is small too, would not count. The
+ * factor q is there because x may move a lot without changing q where q is nearly zero.
+ *
  * The window is small, so the normal equations, in double, with a relative ridge, are as
  * good as a QR factorisation here, and cost one pass over the history.
- * Where the free energy is not known to be convex it stays off: a smaller residual may be that
- * of a saddle point, from which the plain steps have to escape again and again.
+ *
+ * Where the free energy is not known to be convex there is no acceleration: it would be drawn to
+ * saddle points, where the residual is small as well.
  */
 #include <math.h>
 #include <string.h>
@@ -24,9 +27,9 @@ double mb_anderson_weight(double alpha) {
 }
 
 void mb_anderson_reset(mb_slot *slot) {
-    slot->columns = 0;
-    slot->newest = 0;
-    slot->accelerated = false;
+    slot->fb.columns = 0;
+    slot->fb.newest = 0;
+    slot->fb.accelerated = false;
 }
 
 /* Solves the n x n system in place by Cholesky; false if it is not positive definite. */
@@ -50,18 +53,18 @@ static bool solve_small(double a[MB_WINDOW_MAX][MB_WINDOW_MAX], double *b, size_
     return true;
 }
 
-/* The products of the history, tier by tier, each in its weight. */
+/* The products of the history in the norm W: sums over the tiers, each with its weight. */
 static void weighted_products(const mb_solver *solver, const mb_slot *slot, double *products) {
     double part[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
-    size_t n = slot->columns, count = n * (n + 1) / 2 + n;
+    size_t n = slot->fb.columns, count = n * (n + 1) / 2 + n;
     for (size_t i = 0; i < count; ++i) products[i] = 0;
     for (size_t t = 0; t < solver->model->tier_count; ++t) {
         const mb_tier *tier = &solver->model->tiers[t];
         const float *dr[MB_WINDOW_MAX];
-        for (size_t i = 0; i < n; ++i) dr[i] = slot->dr[i] + tier->offset;
-        solver->kernels->anderson_products(part, slot->q + tier->offset, slot->r + tier->offset, dr,
-                                           n, tier->size);
-        double weight = mb_anderson_weight(solver->step[t] * slot->shorter);
+        for (size_t i = 0; i < n; ++i) dr[i] = slot->fb.dr[i] + tier->offset;
+        solver->kernels->anderson_products(part, slot->solve.q + tier->offset,
+                                           slot->fb.r + tier->offset, dr, n, tier->size);
+        double weight = mb_anderson_weight(solver->step[t] * slot->fb.shorter);
         for (size_t i = 0; i < count; ++i) products[i] += weight * part[i];
     }
 }
@@ -72,7 +75,7 @@ static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted
     double products[MB_WINDOW_MAX * (MB_WINDOW_MAX + 1) / 2 + MB_WINDOW_MAX];
     double a[MB_WINDOW_MAX][MB_WINDOW_MAX], b[MB_WINDOW_MAX], with_r[MB_WINDOW_MAX], largest = 0;
     const double *next = products;
-    size_t n = slot->columns;
+    size_t n = slot->fb.columns;
     weighted_products(solver, slot, products);
     for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j <= i; ++j) a[i][j] = *next++;
@@ -81,44 +84,44 @@ static bool coefficients(const mb_solver *solver, mb_slot *slot, double weighted
     }
     for (size_t i = 0; i < n; ++i) a[i][i] += 1e-8 * largest;
     if (!(largest > 0) || !solve_small(a, b, n)) return false;
-    slot->mixed = weighted;
+    slot->fb.mixed = weighted;
     for (size_t i = 0; i < n; ++i) {
-        slot->gamma[i] = (float)b[i];
-        slot->mixed -= b[i] * with_r[i];
-        if (!isfinite(slot->gamma[i])) return false;
+        slot->fb.gamma[i] = (float)b[i];
+        slot->fb.mixed -= b[i] * with_r[i];
+        if (!isfinite(slot->fb.gamma[i])) return false;
     }
-    slot->mixed = fmax(slot->mixed, 1e-4 * weighted); /* what is left after rounding */
+    slot->fb.mixed = fmax(slot->fb.mixed, 1e-4 * weighted); /* less would be rounding error */
     return true;
 }
 
 void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted) {
     size_t n = solver->model->size;
     size_t window = solver->spectrum.modulus > 0 ? (size_t)solver->settings.anderson : 0;
-    bool first = slot->columns == 0 && slot->newest == 0;
-    if (window > 0 && !first) { /* there is a T and r to differ from */
-        size_t column = (slot->newest - 1) % window;
-        solver->kernels->anderson_push(slot->dt[column], slot->dr[column], slot->safe, slot->x,
-                                       slot->r, slot->last_r, n);
-        if (slot->columns < window) ++slot->columns;
+    bool first = slot->fb.columns == 0 && slot->fb.newest == 0;
+    if (window > 0 && !first) { /* there are a T and an r before these */
+        size_t column = (slot->fb.newest - 1) % window;
+        solver->kernels->anderson_push(slot->fb.dt[column], slot->fb.dr[column], slot->fb.forward,
+                                       slot->solve.x, slot->fb.r, slot->fb.last_r, n);
+        if (slot->fb.columns < window) ++slot->fb.columns;
     } else {
-        for (size_t i = 0; i < n; ++i) slot->safe[i] = slot->x[i] + slot->r[i];
+        for (size_t i = 0; i < n; ++i) slot->fb.forward[i] = slot->solve.x[i] + slot->fb.r[i];
     }
-    ++slot->newest;
-    slot->accelerated = slot->columns > 0 && coefficients(solver, slot, weighted);
-    if (!slot->accelerated) slot->mixed = weighted;
+    ++slot->fb.newest;
+    slot->fb.accelerated = slot->fb.columns > 0 && coefficients(solver, slot, weighted);
+    if (!slot->fb.accelerated) slot->fb.mixed = weighted;
 }
 
 void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x) {
     size_t n = solver->model->size;
-    if (slot->accelerated) {
-        solver->kernels->anderson_mix(x, slot->safe, (const float *const *)slot->dt, slot->gamma,
-                                      slot->columns, n);
-        ++slot->result.accelerated;
+    if (slot->fb.accelerated) {
+        solver->kernels->anderson_mix(x, slot->fb.forward, (const float *const *)slot->fb.dt,
+                                      slot->fb.gamma, slot->fb.columns, n);
+        ++slot->solve.result.accelerated;
     } else {
-        memcpy(x, slot->safe, n * sizeof(float));
-        slot->result.rejected_singular += slot->columns > 0;
+        memcpy(x, slot->fb.forward, n * sizeof(float));
+        slot->solve.result.rejected_singular += slot->fb.columns > 0;
     }
-    float *last = slot->last_r;
-    slot->last_r = slot->r;
-    slot->r = last;
+    float *last = slot->fb.last_r;
+    slot->fb.last_r = slot->fb.r;
+    slot->fb.r = last;
 }

@@ -3,13 +3,16 @@
  * How far an answer can be from the only right one.
  *
  * F(q) = sum q log q - 1/2 q'Phi q - b'q is mu-strongly convex on the product of simplices,
- * mu = 2 - max_v ||D_v||: on a simplex the entropy has modulus 2 along zero-sum directions,
- * and Phi <= D, the diagonal of operator/model.h with its scales. Its gradient along those directions is r = centred(log q - g), so
+ * mu = 2 - max_v ||D_v||: on a simplex the negative entropy has modulus 2 along zero-sum
+ * directions, and Phi <= D, the scaled block diagonal of operator/model.h. The gradient of F
+ * along those directions is r = centred(log q - g), so
  *     || q - q* ||_2 <= || r ||_2 / mu,     F(q) - F* <= || r ||_2^2 / (2 mu).
- * With gain that F is F_gain, whose Phi has a diagonal -P_v; p(x) has a larger one, by
+ * With gain, this F is F_gain, whose Phi has the diagonal blocks -P_v. The free energy F of p(x)
+ * is larger:
  *     F - F_gain = 1/2 sum_v tr(P_v Cov q_v),   P_v = s_v^2 (1 - d_v) G_v  (operator/model.h).
- * A bound for the rounding errors of r is added: at tight tolerances they are what is left.
- * Those of A x are as large as A x is, which g need not show where its parts cancel; with x = S q,
+ *
+ * A bound for the rounding errors of r is added: at tight tolerances they are most of it. Those of
+ * A x are proportional to A x, which may be larger than g, where parts of g cancel. With x = S q,
  *     || A x ||^2 = sum_v q_v'D_v q_v - q'Phi q  <=  variables * max ||D_v|| - q'Phi q,
  * and they reach g through S A', whose square norm is at most max ||D_v|| - lambda_min.
  */
@@ -17,10 +20,11 @@
 
 #include "solver/solver.h"
 
-/* Roundings of a sum of up to SUM_TERMS products, in units of its size: nine halves of the last place.
- * A direct sum of normal numbers has about four, one by Winograd's transforms twice as many
- * (operator/abreast.c). Those of longer sums grow with the root of their length, and where all terms
- * are alike, so that each rounds the same way, with the length itself: seen from LONG_TERMS on. */
+/* Relative rounding error of a sum of up to SUM_TERMS products: nine half units of the last place.
+ * Measured: about four for a direct sum of normally distributed numbers, twice as many with
+ * Winograd's transforms (operator/interleaved.c). The error of longer sums grows with the root of
+ * their length; if all terms are alike and so round the same way, with the length itself, which
+ * was seen from LONG_TERMS on.                                                              */
 #define SUM_ERROR 5.4e-7
 #define SUM_TERMS 180.0
 #define LONG_TERMS 1000.0
@@ -31,26 +35,17 @@ static double sum_error(const mb_solver *solver) {
            fmax(terms / LONG_TERMS, 1);
 }
 
-/* The first application is made of two products, of the start and of what differs from it, each
- * with errors of its own; of neither more is known than || A x ||^2 <= variables * (max ||D_v||
- * - lambda_min).                                                                            */
+/* The bound of the rounding error that A x passes on to g; coupling = q'Phi q. The first
+ * application adds two products, of the start and of the difference from it, each with an error
+ * of its own; all that is known of either is || A x ||^2 <= variables * (max ||D_v|| -
+ * lambda_min).                                                                             */
 static double product_slack(const mb_solver *solver, const mb_slot *slot, double coupling) {
     const mb_spectrum *s = &solver->spectrum;
-    bool first = slot->result.applications <= 1;
+    bool first = slot->solve.result.applications <= 1;
     double unit = (first ? 3 : 1) * sum_error(solver);
     double variables = (double)solver->model->variables;
     double rows = variables * s->bound_max - (first ? variables * s->lambda_min : coupling);
     return unit * unit * (s->bound_max - s->lambda_min) * fmax(rows, 0);
-}
-
-void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        const mb_run *run = &solver->runs[i];
-        solver->kernels->logs(u, slot->q, slot->x, slot->lambda + run->first,
-                              slot->hidden + run->first, slot->hidden_count[i], run->k,
-                              (float)mb_slot_alpha(solver, slot, i),
-                              (float)solver->spectrum.curvature);
-    }
 }
 
 /* sum_v tr(P_v Cov q_v); observed variables have no covariance. */
@@ -62,12 +57,12 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
             const mb_group *group = &tier->group[g];
             double d = tier->hollow[class * tier->groups + g], sum = 0;
             if (d == 1) continue;
+            size_t line;
+            const float *gram = mb_tier_gram(tier, class, g, &line);
             const float *row = q + cell * tier->channels + group->channel;
-            const float *gram = tier->gram + class * tier->gram_size;
-            gram += tier->k > 0 ? group->channel : group->gram;
-            size_t line = tier->k > 0 ? tier->channels : group->k;
             for (uint32_t i = 0; i < group->k; ++i) {
                 double product = 0;
+                if (row[i] == 0) continue; /* all but one, where it is observed */
                 for (uint32_t j = 0; j < group->k; ++j) product += gram[i * line + j] * row[j];
                 sum += row[i] * (gram[i * line + i] - product);
             }
@@ -78,32 +73,33 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
     return total;
 }
 
-void mb_certify(const mb_solver *solver, mb_slot *slot) {
+void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
     const mb_model *model = solver->model;
-    const float *u = slot->u;
+    const float *u = slot->solve.u;
     if (solver->settings.method == MB_FORWARD_BACKWARD) { /* which keeps no logarithms */
-        mb_slot_logs(solver, slot, slot->next_u);
-        u = slot->next_u;
+        mb_slot_logs(solver, slot, slot->fb.scratch);
+        u = slot->fb.scratch;
     }
     double squares = 0, slack = 0, entropy = 0, logits = 0, biases = 0, inhibition = 0;
     size_t at = 0, hidden = 0;
     for (size_t i = 0; i < solver->run_count; ++i) {
-        entropy += solver->kernels->misfit(&squares, &slack, slot->q, u, slot->g, slot->hidden + at,
-                                           slot->hidden_count[i], solver->runs[i].k);
+        entropy +=
+            solver->kernels->misfit(&squares, &slack, slot->solve.q, u, slot->solve.g,
+                                    slot->hidden + at, slot->hidden_count[i], solver->runs[i].k);
         at += solver->runs[i].count;
         hidden += slot->hidden_count[i];
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
-        const float *q = slot->q + tier->offset;
-        logits += solver->kernels->dot(q, slot->g + tier->offset, tier->size);
+        const float *q = slot->solve.q + tier->offset;
+        logits += solver->kernels->dot(q, slot->solve.g + tier->offset, tier->size);
         biases += solver->kernels->dot(q, model->parameters + tier->bias, tier->size);
-        if (tier->inhibited > 0) inhibition += self_inhibition(tier, q);
+        if (energy && tier->inhibited > 0) inhibition += self_inhibition(tier, q);
     }
-    slot->result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
+    if (energy) slot->solve.result.free_energy = entropy - 0.5 * (logits + biases - inhibition);
     if (hidden > 0) slack += product_slack(solver, slot, logits - biases);
     double mu = solver->spectrum.modulus, bound = sqrt(squares) + sqrt(slack);
     bool proven = mu > 0 && isfinite(bound);
-    slot->result.certificate = proven ? bound / mu : INFINITY;
-    slot->result.gap = proven ? bound * bound / (2 * mu) : INFINITY;
+    slot->solve.result.certificate = proven ? bound / mu : INFINITY;
+    slot->solve.result.gap = proven ? bound * bound / (2 * mu) : INFINITY;
 }

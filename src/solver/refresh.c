@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Keeping a solver in step with its model: the split of the free energy, the spectrum, the steps,
- * and where samples start.
+ * Keeping a solver in step with its model: the curvature split of the free energy, the spectrum,
+ * the steps, and where samples start.
  *
- * The metric. Forward-backward with a step alpha_t per tier is the same iteration in the norm of
- * diag(1/alpha), and converges where
- *     c I - Phi <= 2 diag(1/alpha)     on the zero-sum directions,                        (*)
- * for the hidden variables alone as well, whichever they are. Let rho_t be about the largest
- * curvature of c I - Phi within tier t. Then (*) holds of alpha_t = 2 / (kappa rho_t), kappa the
- * largest eigenvalue of R^-1/2 (c I - Phi) R^-1/2, R = diag(rho): by Lanczos, with a margin. It is
- * at most the number of tiers. What rho is only decides how good the steps are, not whether (*) holds.
+ * A step per tier. Forward-backward with a step alpha_t per tier is the same iteration in the norm
+ * ("metric") of diag(1/alpha), and converges where
+ *     c I - Phi <= 2 diag(1/alpha)     on the zero-sum directions;                        (*)
+ * it then holds for any subset of hidden variables too. Let rho_t be an estimate of the largest
+ * eigenvalue of c I - Phi within tier t. Then (*) holds for alpha_t = 2 / (kappa rho_t), where
+ * kappa is the largest eigenvalue of R^-1/2 (c I - Phi) R^-1/2, R = diag(rho), found by Lanczos,
+ * with a margin; it is at most the number of tiers. A bad rho makes the steps shorter than they
+ * could be, but (*) holds all the same.
  */
 #include <math.h>
 #include <string.h>
@@ -19,7 +20,9 @@
 
 /* ---------------------------------------------------------------------- steps -- */
 
-/* What follows from the norms alone. */
+/* The bound of lambda_max, the modulus mu of F and the split c: they follow from norms alone. With
+ * settings.curvature = 0, c is the least that makes the forward step proven, max ||D_v||, but at
+ * least 1 and at most 2.                                                                    */
 static void choose_split(mb_solver *solver) {
     const mb_model *model = solver->model;
     mb_spectrum *s = &solver->spectrum;
@@ -33,7 +36,8 @@ static void choose_split(mb_solver *solver) {
     if (s->curvature == 0) s->curvature = fmin(fmax(1, s->bound_max), 2);
 }
 
-/* Below the lowest eigenvalue, with the margin of the estimate, of a matrix that is at most `upper`. */
+/* A lower bound of the lowest eigenvalue, by the margin of the estimate, of a matrix whose
+ * eigenvalues are at most `upper`.                                                         */
 static double lowest(const mb_lanczos *l, double upper) {
     return upper - (upper - l->lambda_min) / (1 - l->margin);
 }
@@ -54,10 +58,14 @@ static void choose_single(mb_solver *solver) {
     if (s->alpha == 0) s->alpha = fmin(0.999 * 2 / s->lipschitz, 1 / s->curvature);
 }
 
-/* Whether tiers have steps of their own. */
+bool mb_solver_tier_steps(const mb_solver_settings *settings) {
+    return settings->alpha == 0 && settings->method == MB_FORWARD_BACKWARD;
+}
+
+/* Whether tiers have steps of their own: the settings and the weights allow it. */
 static bool has_metric(const mb_solver *solver) {
-    return solver->settings.alpha == 0 && solver->settings.method == MB_FORWARD_BACKWARD &&
-           solver->spectrum.modulus > 0 && solver->spectrum.curvature >= solver->spectrum.bound_max;
+    return mb_solver_tier_steps(&solver->settings) && solver->spectrum.modulus > 0 &&
+           solver->spectrum.curvature >= solver->spectrum.bound_max;
 }
 
 static void choose_steps(mb_solver *solver) {
@@ -104,9 +112,10 @@ static void simple_start(mb_solver *solver) {
     }
 }
 
-/* The marginals when nothing is observed have the mean of what Phi adds to b. Where there may be
- * several solutions, and for the methods that are compared, samples start at softmax(b) all the
- * same; also if the iterations are differentiated.                                           */
+/* Whether samples start at the unconditional marginals (those with nothing observed), computed once
+ * per change of weights, which are nearer to most answers than softmax(b). Not where there may be
+ * several solutions, nor for the methods that are compared, nor if the iterations are
+ * differentiated.                                                                          */
 static bool starts_unobserved(const mb_solver *solver) {
     const mb_solver_settings *settings = &solver->settings;
     return settings->start == MB_START_UNOBSERVED && settings->method == MB_FORWARD_BACKWARD &&
@@ -115,7 +124,8 @@ static bool starts_unobserved(const mb_solver *solver) {
 
 /* -------------------------------------------------------------------- refresh -- */
 
-/* The two estimates of the spectrum, by two workers at the same time where there are two. */
+/* The two estimates of the spectrum; two workers, where there are two, make them at the same
+ * time.                                                                                    */
 static mb_status worker_refresh(void *context, size_t index, size_t workers) {
     mb_solver *solver = context;
     mb_phi *phi = solver->worker[index].phi;
@@ -177,6 +187,8 @@ size_t mb_solver_memory_size(const mb_solver *solver) {
 void mb_solver_memory_get(const mb_solver *solver, float *memory) {
     size_t n = solver->model->size;
     memcpy(memory, solver->lanczos.start, n * sizeof *memory);
+    memset(memory + n, 0, 2 * n * sizeof *memory);
+    if (!mb_solver_tier_steps(&solver->settings)) return;
     memcpy(memory + n, solver->metric.start, n * sizeof *memory);
     memcpy(memory + 2 * n, solver->tier_vectors, n * sizeof *memory);
 }
@@ -184,6 +196,7 @@ void mb_solver_memory_get(const mb_solver *solver, float *memory) {
 void mb_solver_memory_set(mb_solver *solver, const float *memory) {
     size_t n = solver->model->size;
     memcpy(solver->lanczos.start, memory, n * sizeof *memory);
+    if (!mb_solver_tier_steps(&solver->settings)) return;
     memcpy(solver->metric.start, memory + n, n * sizeof *memory);
     memcpy(solver->tier_vectors, memory + 2 * n, n * sizeof *memory);
 }

@@ -28,14 +28,14 @@ static const mb_setting table[] = {
     {"anderson", MB_INTEGER, FIELD(anderson), .fallback = 5, .low = 0, .high = 10,
      .help = "window of the acceleration; 0: none"},
     {"stop", MB_CHOICE, FIELD(stop), .choices = stops,
-     .help = "what the tolerance is for: the residual of an undamped update, the proven distance, or "
-             "the length of the next step (the paper's)"},
+     .help = "what the tolerance is for: the residual of an undamped update, the proven distance, "
+             "or the length of the next step (the paper's)"},
     {"tolerance", MB_REAL, FIELD(tolerance), .fallback = 1e-3, .low = 0, .high = 1e6,
      .low_open = true, .help = "stop when what `stop` names is at most this"},
     {"max_iterations", MB_INTEGER, FIELD(max_iterations), .fallback = 200, .low = 1, .high = 1e9,
      .help = "updates of one sample, at most"},
-    {"foresee", MB_BOOLEAN, FIELD(foresee),
-     .help = "end with a step whose residual is foreseen, not measured: the adjoint by cg, and "
+    {"predict_stop", MB_BOOLEAN, FIELD(predict_stop),
+     .help = "end with a step whose residual is predicted, not measured: the adjoint by cg, and "
              "calls that ask for no logits"},
     {"adjoint_method", MB_CHOICE, FIELD(adjoint_method), .choices = adjoints,
      .help = "how the implicit gradient is solved for"},
@@ -63,8 +63,8 @@ void mb_solver_settings_default(mb_solver_settings *settings) {
     mb_settings_default(table, sizeof table / sizeof *table, settings);
 }
 
-/* A step or a split chosen from the spectrum moves with the parameters, and the gradient of the
- * iterations would have to follow it: it takes given ones.                                  */
+/* A step or a split that the solver chooses depends on the parameters, which the gradient of the
+ * iterations does not take into account: both must be given.                                */
 static mb_status unrolled_check(const mb_solver_settings *settings) {
     if (!settings->unrolled || settings->method == MB_KRAHENBUHL) return MB_OK;
     const char *lacking = settings->alpha == 0 ? "alpha" : "curvature";

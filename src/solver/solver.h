@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The solver's private parts. Samples are divided among the workers; each worker has a few
- * slots, and keeps every slot busy with one sample until that sample is done. All slots of
- * a worker share one application of Phi per round.
+ * The solver's private parts. Samples are divided among the workers, one per thread. Each worker
+ * has a few slots; a slot holds one sample until that sample is done, and then takes the next. All
+ * slots of a worker share one application of Phi per round.
  *
  * Legend (paper section 3.4, with the curvature split c of the free energy)
  *   q   marginals of one sample; observed variables are one-hot and stay so
- *   u   log q, of the other methods   (kept apart: q may underflow, u does not)
+ *   u   log q, kept by the other methods: q may underflow, u does not
  *   g   Phi q + b, the logits
  *   x   what q is the prox of:        beta q + alpha u = x + lambda
  *   T   the forward step              beta q + alpha g,  beta = 1 - c alpha; alpha by tier
@@ -24,62 +24,126 @@
 #include "operator/phi.h"
 #include "operator/spectrum.h"
 
-#define MB_WINDOW_MAX 10
-#define MB_LANES_MAX 16 /* samples a worker has in hand at once */
+#define MB_WINDOW_MAX 10 /* of Anderson's acceleration */
 
-/* Variables of one tier and one cardinality that follow each other in a sample. */
+/* Consecutive variables of one tier and one cardinality: the row kernels work run by run. */
 typedef struct mb_run {
     size_t first, count; /* variables */
     uint32_t k;
-    size_t tier; /* of all of them */
+    size_t tier;
 } mb_run;
+
+/* ------------------------------------------------------------------- slots -- */
+
+/* A slot works on one sample by one algorithm at a time, so the algorithms share its memory. Each
+ * of the structs below names the same few tensors, MB_SLOT_TENSORS of [size] floats (create.c), by
+ * what they hold in its algorithm, beside the numbers that the algorithm keeps of a sample. */
+#define MB_SLOT_TENSORS 9
+
+/* mb_solver_solve by any method; see the legend above. */
+typedef struct mb_iterate {
+    float *q, *u, *g, *x;
+    mb_result result;
+} mb_iterate;
+
+/* Forward-backward and its acceleration: what it keeps beside the iterate. */
+typedef struct mb_forward_backward {
+    float *r, *last_r;      /* T - x now, and in the last iteration                         */
+    float *forward;         /* T of the last iteration                                      */
+    float *plain_q;         /* where one more step without acceleration leads               */
+    float *scratch;         /* within one function                                          */
+    float *lambda;          /* [variables]                                                  */
+    float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX]; /* the history: differences of T and of r */
+    size_t columns, newest; /* of the history                                               */
+    bool accelerated;       /* the last step was Anderson's                                 */
+    float gamma[MB_WINDOW_MAX];
+    double mixed;           /* squared norm of what Anderson's combination left of last_r   */
+    double weighted, plain; /* squared norms of last_r                                      */
+    double shorter;         /* this sample's steps, relative to the solver's: 1, or halved  */
+    uint32_t reductions;    /* how often they were halved                                   */
+} mb_forward_backward;
+
+/* The methods that forward-backward is compared with. */
+typedef struct mb_peer {
+    float *next, *next_u; /* the next iterate, and its log                        */
+    float *softmax;       /* softmax(g), to measure the residual                  */
+} mb_peer;
+
+/* mb_solver_adjoint; see the legend in adjoint.c. */
+typedef struct mb_adjoint {
+    int phase;
+    const float *q, *logits, *d; /* of the solution; dloss                                   */
+    float *own_logits;           /* the logits, where the caller gave none                   */
+    float *rest;                 /* residual; the right side before the first step           */
+    float *p, *sp, *phi_sp;      /* direction p, S p and Phi S p; of the fixed point: v,
+                                    alpha J v and Phi alpha J v                              */
+    float *right_side;           /* kept by the fixed point alone                            */
+    union {
+        float *y;
+        float *phi_w; /* what y is turned into at the end */
+    };
+    union {
+        float *s_rest; /* S rest                          */
+        float *w;      /* what takes its place at the end */
+    };
+    double rho, rho_first, p_norm; /* squared norms ||.||_S of rest, now and at first; of p   */
+    double ratio;  /* rho after the last step of conjugate gradients over rho before it       */
+    double shrink; /* the largest factor ||Phi S rest||_S / ||rest||_S that was seen         */
+    bool ahead;    /* ended with a step that was not measured                                */
+    float step;    /* of the last round: w grew by step times what Phi was applied to        */
+    mb_adjoint_result result;
+} mb_adjoint;
+
+/* mb_solver_unrolled: the tape of the iterations, and the sweep back over them; see the legend in
+ * unrolled.c. The iterations themselves are run again as an mb_iterate.                        */
+typedef struct mb_sweep {
+    float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
+    bool backwards;   /* the tape is full, and the sweep has begun                            */
+    size_t steps, at; /* iterations of this sample; the one that has been reached             */
+    const float *d;   /* dloss                                                                */
+    float *a, *c, *w, *phi_w;
+    float *s;         /* Frank-Wolfe's softmax; at the end, the part of the start             */
+    float *total;     /* sum of all w                                                         */
+    mb_adjoint_result result;
+} mb_sweep;
+
+/* mb_solver_apply_gradient */
+typedef struct mb_products {
+    bool second; /* Phi v is there, Phi w is next */
+    float *phi_v, *phi_w;
+} mb_products;
 
 typedef struct mb_slot {
     size_t sample;
-    bool busy, fresh; /* fresh: not yet gone from where samples start */
-    const float *in; /* what Phi is applied to next ... */
-    float *out;      /* ... and where the result goes   */
-    /* hidden variables: where they start, run by run */
-    uint32_t *hidden;     /* [variables]                             */
-    size_t *hidden_count; /* [runs]                                  */
-    /* tensors of one sample */
-    float *q, *u, *g, *x, *r, *next, *next_u;
-    float *lambda;        /* [variables]                   */
-    float *safe, *last_r; /* T and r of the last iteration */
-    float *dt[MB_WINDOW_MAX], *dr[MB_WINDOW_MAX];
-    size_t columns, newest; /* of the history                        */
-    bool accelerated;       /* the last step was Anderson's          */
-    double shorter;         /* this sample's steps, relative to the solver's: 1, or halved */
-    double weighted, plain; /* squared norms of last_r               */
-    float gamma[MB_WINDOW_MAX];
-    double mixed;           /* squared norm of what Anderson's combination left of last_r */
-    uint32_t reductions;
-    mb_result result;
-    /* adjoint: see the names in adjoint.c */
-    int phase;
-    const float *solution, *phi_solution, *d; /* q, Phi q + b, dloss */
-    float *w_buffer;
-    double rho, rho_first, p_norm;
-    double ratio;  /* what the last step of conjugate gradients left of rho                 */
-    double shrink; /* what Phi S left of the residuals, as a factor, at most                 */
-    bool ahead;    /* ended with a step that was not measured                               */
-    float step;           /* of the last round: w grew by step times what Phi was applied to */
-    mb_adjoint_result adjoint;
-    /* unrolled */
-    float *tape;      /* [max_iterations + 1][2][size]: q_t and g_t; NULL without the setting */
-    size_t steps, at; /* iterations of this sample; the one the backward sweep has reached    */
+    bool busy, fresh; /* fresh: still at the common start of all samples */
+    const float *in;  /* what Phi is applied to next ... */
+    float *out;       /* ... and where the result goes   */
+    uint32_t *hidden;     /* [variables]: where the hidden ones start in a sample, run by run */
+    size_t *hidden_count; /* [runs]                                                          */
+    mb_iterate solve;
+    mb_forward_backward fb;
+    mb_peer peer;
+    mb_adjoint adjoint;
+    mb_sweep sweep;
+    mb_products products;
 } mb_slot;
 
 typedef struct mb_worker {
     mb_phi *phi;
     mb_slot *slots; /* [lanes] */
+    mb_slot *active[MB_LANES_MAX]; /* those that took part in the last application of Phi */
+    size_t active_count;
+    size_t in_hand; /* slots that were loaded together                */
+    bool bias;      /* Phi is applied with the bias: see mb_task.bias */
     mb_gradient gradient;
-    mb_gradient part; /* unrolled: of the samples in hand */
-    enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows; /* adjoint: of w, see mb_phi_add_rows */
+    mb_gradient part; /* unrolled: of the samples in hand ...                       */
+    bool spoilt;      /* ... and something of one that ended badly is already in it */
+    /* adjoint: whether mb_phi_add_rows has summed up the rows of w: not begun, so far, no longer */
+    enum { NO_ROWS, SOME_ROWS, BROKEN_ROWS } rows;
     mb_arena arena;
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
     uint64_t applications, iterations;
-    double work_before; /* of its Phi, when the call began */
+    double work_before; /* mb_phi_work when the call began */
     uint32_t converged, reductions;
     char red_zone[64]; /* keeps two workers' counters on different cache lines */
 } mb_worker;
@@ -89,17 +153,19 @@ struct mb_solver {
     const mb_kernels *kernels;
     mb_solver_settings settings;
     mb_pool *pool;
-    size_t lanes, workers;
+    size_t workers;
+    size_t lanes; /* slots of a worker: as many samples as Phi is best applied to at once */
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
-    size_t terms; /* of the longest sum in A x or A'y */
+    size_t terms; /* products in the longest sum of A x or A'y */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
     double *step;             /* [tiers]: of forward-backward                            */
-    mb_lanczos lanczos;       /* of Phi, and of c I - Phi in the metric of the steps     */
-    mb_lanczos metric;
+    mb_lanczos lanczos;       /* the spectrum of Phi                                     */
+    /* for steps that differ by tier (refresh.c); empty where the settings exclude them */
+    mb_lanczos metric;        /* the spectrum of c I - Phi in the metric of the steps    */
     float *tier_vectors, *tier_room; /* see mb_tier_curvatures                           */
     double *tier_curvature;
     mb_spectrum spectrum;
@@ -109,24 +175,23 @@ struct mb_solver {
     double ms_refresh; /* of the present call */
 };
 
-/* Whether the settings, each and together, can be used: else MB_EINVAL. */
-mb_status mb_solver_settings_check(const mb_solver_settings *settings);
+/* ---------------------------------------------------------------- driver.c -- */
 
-/* ------------------------------------------------------------------- driver -- */
-
-/* One kind of work on samples. `load` prepares a slot; `advance` is called when slot->out
- * holds Phi slot->in, and says whether the sample is done. With `together` set, slots are
- * loaded only when all are free, and `group` is called when all have ended.               */
+/* What a call does with samples. A worker goes in rounds: one application of Phi to all busy slots,
+ * then one step of each. With `together`, slots are loaded only when all of them are free. */
 typedef struct mb_task {
     mb_solver *solver;
+    /* Prepares a slot for slot->sample; may set slot->busy to false if there is nothing to do. */
     mb_status (*load)(const struct mb_task *task, mb_worker *worker, mb_slot *slot);
+    /* slot->out holds Phi slot->in: takes the next step, and says whether the sample is done. */
     mb_status (*advance)(const struct mb_task *task, mb_worker *worker, mb_slot *slot, bool *done);
-    mb_status (*group)(const struct mb_task *task, mb_worker *worker, size_t count);
-    /* after each round of `together`: `all` of the group's samples had a part in it */
-    void (*round)(const struct mb_task *task, mb_worker *worker, size_t count, bool all);
+    /* With `together`, or NULL: all active slots have advanced. */
+    mb_status (*round)(const struct mb_task *task, mb_worker *worker);
+    /* With `together`, or NULL: no slot is busy any more. May make some busy again. */
+    mb_status (*finish)(const struct mb_task *task, mb_worker *worker, bool *again);
     size_t batch;
-    bool bias;   /* out = Phi in + b                                                */
-    bool starts; /* samples start at the solver's start; `load` says which are fresh */
+    bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
+    bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
     const void *call; /* the caller's arguments */
 } mb_task;
@@ -135,14 +200,46 @@ mb_status mb_task_run(mb_task *task);
 /* One sample, number 0, by a worker in its own thread. */
 mb_status mb_task_alone(const mb_task *task, mb_worker *worker);
 
-/* ------------------------------------------------------------------ refresh -- */
+/* ------------------------------------------------------------------ call.c -- */
+
+/* Milliseconds of a steady clock. */
+double mb_clock(void);
+
+/* Whether the call should end now: interrupted, or out of time. */
+bool mb_solver_stopping(const mb_solver *solver);
+
+/* Starts a call: takes over changed weights, clears the clocks, sets the deadline. */
+mb_status mb_call_begin(mb_solver *solver);
+/* Fills the report with what the workers counted. */
+void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+
+/* The workers' sums of gradients: set to zero; added up in the workers' order, and chained to the
+ * parameters into gradient [parameters].                                                     */
+void mb_sums_clear(mb_solver *solver);
+void mb_sums_collect(mb_solver *solver, float *gradient);
+
+/* Checks of a call's arguments. `call` and `what` name the function and the argument. */
+mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
+mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
+mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
+mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
+
+/* -------------------------------------------------------------- settings.c -- */
+
+/* Whether the settings, each and together, can be used: else MB_EINVAL. */
+mb_status mb_solver_settings_check(const mb_solver_settings *settings);
+
+/* --------------------------------------------------------------- refresh.c -- */
+
+/* Whether the settings allow a step per tier. */
+bool mb_solver_tier_steps(const mb_solver_settings *settings);
 
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
 
-/* What a solver remembers of the weights before these: where its estimates of the spectrum start
- * from; zeros: from anywhere. The estimates decide the steps, so whoever wants to go on with the
- * same bytes keeps this.                                                                     */
+/* What a solver remembers of earlier weights: the vectors that its estimates of the spectrum start
+ * from (zeros: none). The estimates decide the step sizes, so whoever wants to continue with
+ * identical results keeps this.                                                             */
 size_t mb_solver_memory_size(const mb_solver *solver);
 void mb_solver_memory_get(const mb_solver *solver, float *memory);
 void mb_solver_memory_set(mb_solver *solver, const float *memory);
@@ -151,16 +248,16 @@ void mb_solver_memory_set(mb_solver *solver, const float *memory);
 mb_pool *mb_solver_pool(const mb_solver *solver);
 const mb_kernels *mb_solver_kernels(const mb_solver *solver);
 
-/* -------------------------------------------------------------------- slots -- */
+/* ------------------------------------------------------------------ slot.c -- */
 
-/* Milliseconds of a steady clock. */
-double mb_clock(void);
+/* The slot's sample in an array [batch][size]. */
+static inline const float *mb_sample_of(const mb_solver *solver, const mb_slot *slot,
+                                        const float *batch) {
+    return batch + slot->sample * solver->model->size;
+}
 
-/* Whether the call should end now: interrupted, or out of time. */
-bool mb_solver_stopping(const mb_solver *solver);
-
-/* Lists the hidden variables of a sample. The rows of the others become one-hot in one tensor and
- * zero in two; any of them may be NULL.                                                      */
+/* Lists the hidden variables of a sample; observed: [variables], or NULL for none. The rows of the
+ * observed ones become one-hot in one tensor and zero in two others, which may be NULL.      */
 typedef struct mb_observing {
     float *one_hot, *zero[2];
 } mb_observing;
@@ -168,29 +265,32 @@ typedef struct mb_observing {
 void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
                      mb_observing rows);
 
-/* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
-mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
-                                     const float *q, const float *logits, const float *dloss,
-                                     float *gradient, mb_adjoint_result *results,
-                                     mb_report *report);
+/* The step size of a run's variables for this sample. */
+double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
 
-mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
-mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
-mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
-mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
+/* x = beta q + alpha g, the forward step, of all variables. */
+void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
 
-/* Sums over the batch: zero, and added up in the workers' order into gradient [parameters]. */
-void mb_sums_clear(mb_solver *solver);
-void mb_sums_collect(mb_solver *solver, float *gradient);
+/* The rest is over the hidden variables alone. */
+/* z = prox(x) with the slot's steps, or z = softmax(x), and u = log z. u and lambda may be NULL;
+ * warm: as in mb_prox_args.                                                                  */
+void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
+                  const float *x, bool warm);
+void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
+                     const float *x);
+/* u = log q of the iterate q = prox(x). */
+void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
 
-/* Starts a call: checks the solver, clears the clocks, sets the deadline. */
-mb_status mb_call_begin(mb_solver *solver);
-/* Fills the report with what the workers counted. */
-void mb_call_end(const mb_solver *solver, double began, mb_report *report);
+/* out = S(q) v, S(q) = blockwise diag(q) - qq', the Jacobian of softmax; returns v'S(q) v. */
+double mb_slot_covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                          const float *v);
+/* out = J(q) v, the Jacobian of the prox with the solver's steps, at its result q. */
+void mb_slot_prox_vjp(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
+                      const float *v);
 
-/* -------------------------------------------------------------------- solve -- */
+/* ------------------------------------------------------- solve.c and peers.c -- */
 
-/* Replaces the start of all samples by the marginals when nothing is observed, nearly. */
+/* Sets the start of all samples to the marginals of the model with nothing observed, roughly. */
 mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 
 /* next, next_u <- the update of q, u by a method other than forward-backward; and then
@@ -198,35 +298,27 @@ mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 void mb_peer_update(const mb_solver *solver, mb_slot *slot);
 void mb_peer_accept(const mb_solver *solver, mb_slot *slot);
 
-/* ----------------------------------------------------------------- anderson -- */
+/* -------------------------------------------------------------- anderson.c -- */
 
 void mb_anderson_reset(mb_slot *slot);
-/* Of the squared residual of a tier with this step, in the norm that is fitted. */
+/* What the squared residual of a tier with this step counts in the norm of the fit. */
 double mb_anderson_weight(double alpha);
-/* From x, r and the history, a combination of steps; `weighted` is the squared norm of r. */
+/* Finds the combination of earlier steps; `weighted` is the squared norm of r. */
 void mb_anderson_fit(const mb_solver *solver, mb_slot *slot, double weighted);
 /* x, which may be the slot's own, becomes the next iterate: that combination, or else T. */
 void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x);
 
-/* -------------------------------------------------------------- certificate -- */
+/* ----------------------------------------------------------- certificate.c -- */
 
-/* u = log q of the hidden variables, of q = prox(x). */
-void mb_slot_logs(const mb_solver *solver, const mb_slot *slot, float *u);
+/* Fills certificate and gap of the slot's result from q and g; energy: the free energy too. */
+void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy);
 
-/* Fills certificate, gap and free energy of slot->result from q and g. */
-void mb_certify(const mb_solver *solver, mb_slot *slot);
+/* --------------------------------------------------------------- adjoint.c -- */
 
-/* The step of a run's variables. */
-double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);
-
-/* x = beta q + alpha g */
-void mb_slot_forward(const mb_solver *solver, mb_slot *slot, const float *q, const float *g);
-
-/* Over the hidden variables of a slot: z = prox(x) with its steps; z = softmax(x), u = log z. Any of
- * u, lambda may be NULL.                                                                      */
-void mb_slot_prox(const mb_solver *solver, const mb_slot *slot, float *z, float *u, float *lambda,
-                  const float *x, bool warm);
-void mb_slot_softmax(const mb_solver *solver, const mb_slot *slot, float *z, float *u,
-                     const float *x);
+/* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
+mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
+                                     const float *q, const float *logits, const float *dloss,
+                                     float *gradient, mb_adjoint_result *results,
+                                     mb_report *report);
 
 #endif

@@ -18,13 +18,10 @@
  *   Frank-Wolfe       q_t = (1-alpha) q + alpha s,       w = alpha/lambda S(s) a
  *                     s = softmax(g/lambda)              c = (1-alpha) a
  *   Baque             log q_t = (1-alpha) log q + alpha g + const
- * Baque's is carried by log q, which needs no division by a small q: with v the derivative by
- * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w,
- * because rows of v sum to zero, which makes the constant of no consequence; c = (1-alpha) v.
- * At t = 0 the same step ends in b, through the softmax it starts from.
- *
- * The slot's tensors, under the names used here:
- *   a = x    c = r    w = last_r    Phi w = safe    s = next    sum of w = w_buffer
+ * Baque's goes back through log q, which needs no division by a small q. With v the derivative by
+ * the right side, w = alpha v, and the v of the iteration before is (1-alpha) v + S(q) Phi w; so
+ * c = (1-alpha) v. The constant does not matter, because rows of v sum to zero.
+ * At t = 0 the same step leads through the softmax of the start into b.
  */
 #include <math.h>
 #include <string.h>
@@ -33,8 +30,6 @@
 #include "solver/solver.h"
 
 typedef struct unrolled_call {
-    mb_solver *solver;
-    size_t batch;
     const int32_t *observed;
     const mb_result *solved;
     mb_wrt wrt;
@@ -44,64 +39,40 @@ typedef struct unrolled_call {
 } unrolled_call;
 
 static float *tape_q(const mb_solver *solver, const mb_slot *slot, size_t t) {
-    return slot->tape + 2 * t * solver->model->size;
+    return slot->sweep.tape + 2 * t * solver->model->size;
 }
 
 static float *tape_g(const mb_solver *solver, const mb_slot *slot, size_t t) {
-    return slot->tape + (2 * t + 1) * solver->model->size;
-}
-
-/* One application of Phi for those of the first `count` slots that are busy: a list of them. */
-static mb_status apply(mb_worker *worker, size_t count, bool bias, mb_slot **busy, size_t *number) {
-    const float *in[MB_LANES_MAX];
-    float *out[MB_LANES_MAX];
-    *number = 0;
-    for (size_t i = 0; i < count; ++i) {
-        mb_slot *slot = &worker->slots[i];
-        if (!slot->busy) continue;
-        in[*number] = slot->in;
-        out[*number] = slot->out;
-        busy[(*number)++] = slot;
-    }
-    double began = mb_clock();
-    mb_affine affine = {.plus = bias ? mb_phi_bias(worker->phi) : NULL};
-    MB_TRY(mb_phi_apply(worker->phi, *number, in, out, affine));
-    worker->ms_operator += mb_clock() - began;
-    worker->applications += *number;
-    return MB_OK;
-}
-
-/* Out of time: none of the samples in hand has a gradient. */
-static bool interrupted(const mb_solver *solver, mb_worker *worker, size_t count) {
-    if (!mb_solver_stopping(solver)) return false;
-    for (size_t i = 0; i < count; ++i) {
-        mb_slot *slot = &worker->slots[i];
-        if (slot->adjoint.outcome == MB_CONVERGED) slot->adjoint.outcome = MB_INTERRUPTED;
-    }
-    return true;
+    return slot->sweep.tape + (2 * t + 1) * solver->model->size;
 }
 
 /* --------------------------------------------------------------------- forwards -- */
 
-static void load(const unrolled_call *call, mb_slot *slot, size_t sample) {
-    const mb_solver *solver = call->solver;
+static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const mb_solver *solver = task->solver;
+    const unrolled_call *call = task->call;
     const mb_model *model = solver->model;
+    const mb_result *solved = &call->solved[slot->sample];
+    mb_sweep *sweep = &slot->sweep;
     size_t n = model->size;
-    slot->sample = sample;
-    slot->steps = call->solved[sample].iterations;
-    slot->shorter = 1;
-    slot->adjoint = (mb_adjoint_result){.outcome = MB_CONVERGED};
-    if (call->solved[sample].outcome == MB_DIVERGED) slot->adjoint.outcome = MB_DIVERGED;
-    slot->d = call->dloss + sample * n;
-    memcpy(slot->q, solver->start_q, n * sizeof(float));
-    memcpy(slot->u, solver->start_u, n * sizeof(float));
+    (void)worker;
+    sweep->backwards = false;
+    sweep->steps = solved->iterations;
+    sweep->at = 0;
+    sweep->d = call->dloss + slot->sample * n;
+    sweep->result = (mb_adjoint_result){.outcome = MB_CONVERGED};
+    if (solved->outcome == MB_DIVERGED) sweep->result.outcome = MB_DIVERGED;
+    slot->fb.shorter = 1;
+    memcpy(slot->solve.q, solver->start_q, n * sizeof(float));
+    memcpy(slot->solve.u, solver->start_u, n * sizeof(float));
     mb_slot_observe(solver, slot,
-                    call->observed ? call->observed + sample * model->variables : NULL,
-                    (mb_observing){.one_hot = slot->q});
-    memset(slot->lambda, 0, model->variables * sizeof(float));
-    slot->in = slot->q;
-    slot->out = slot->g;
-    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
+                    call->observed ? call->observed + slot->sample * model->variables : NULL,
+                    (mb_observing){.one_hot = slot->solve.q});
+    memset(slot->fb.lambda, 0, model->variables * sizeof(float));
+    slot->in = slot->solve.q;
+    slot->out = slot->solve.g;
+    slot->busy = sweep->result.outcome == MB_CONVERGED;
+    return MB_OK;
 }
 
 /* One iteration as mb_solver_solve makes it, without acceleration. */
@@ -111,52 +82,33 @@ static void iterate(const mb_solver *solver, mb_slot *slot) {
         mb_peer_accept(solver, slot);
         return;
     }
-    mb_slot_forward(solver, slot, slot->q, slot->g);
-    mb_slot_prox(solver, slot, slot->q, slot->u, slot->lambda, slot->x, true);
+    mb_slot_forward(solver, slot, slot->solve.q, slot->solve.g);
+    mb_slot_prox(solver, slot, slot->solve.q, slot->solve.u, slot->fb.lambda, slot->solve.x, true);
 }
 
-/* Fills the tapes of the slots. */
-static mb_status run_again(const mb_solver *solver, mb_worker *worker, size_t count) {
-    mb_slot *busy[MB_LANES_MAX];
-    size_t number, bytes = solver->model->size * sizeof(float);
-    for (size_t t = 0;; ++t) {
-        MB_TRY(apply(worker, count, true, busy, &number));
-        if (number == 0 || interrupted(solver, worker, count)) return MB_OK;
-        double began = mb_clock();
-        for (size_t i = 0; i < number; ++i) {
-            mb_slot *slot = busy[i];
-            if (!isfinite(solver->kernels->dot(slot->g, slot->g, solver->model->size))) {
-                slot->adjoint.outcome = MB_DIVERGED;
-            }
-            memcpy(tape_q(solver, slot, t), slot->q, bytes);
-            memcpy(tape_g(solver, slot, t), slot->g, bytes);
-            slot->busy = t < slot->steps && slot->adjoint.outcome == MB_CONVERGED;
-            if (slot->busy) iterate(solver, slot);
-        }
-        worker->ms_prox += mb_clock() - began;
+/* Puts an iterate on the tape, and goes on to the next. */
+static bool advance_forwards(const mb_solver *solver, mb_slot *slot) {
+    mb_sweep *sweep = &slot->sweep;
+    size_t n = solver->model->size;
+    if (mb_solver_stopping(solver)) {
+        sweep->result.outcome = MB_INTERRUPTED;
+        return true;
     }
+    if (!isfinite(solver->kernels->dot(slot->solve.g, slot->solve.g, n))) {
+        sweep->result.outcome = MB_DIVERGED;
+        return true;
+    }
+    memcpy(tape_q(solver, slot, sweep->at), slot->solve.q, n * sizeof(float));
+    memcpy(tape_g(solver, slot, sweep->at), slot->solve.g, n * sizeof(float));
+    if (sweep->at == sweep->steps) return true;
+    iterate(solver, slot);
+    ++sweep->at;
+    return false;
 }
 
 /* -------------------------------------------------------------------- backwards -- */
 
-/* out = S(q) v on the hidden variables; the rest of out stays as it is. */
-static void covariance(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
-                       const float *v) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->covariance(out, q, v, slot->hidden + solver->runs[i].first,
-                                    slot->hidden_count[i], solver->runs[i].k);
-    }
-}
-
-static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *q,
-                     const float *v) {
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        solver->kernels->prox_vjp(out, v, q, slot->hidden + solver->runs[i].first,
-                                  slot->hidden_count[i], solver->runs[i].k,
-                                  (float)solver->spectrum.alpha, (float)solver->spectrum.curvature);
-    }
-}
-
+/* out = softmax(g / lambda), Frank-Wolfe's */
 static void softmax(const mb_solver *solver, const mb_slot *slot, float *out, const float *g) {
     for (size_t i = 0; i < solver->run_count; ++i) {
         solver->kernels->softmax(out, g, (float)(1 / solver->settings.lambda),
@@ -165,17 +117,17 @@ static void softmax(const mb_solver *solver, const mb_slot *slot, float *out, co
     }
 }
 
-/* w and c of iteration t = slot->at, from a: see the table above. */
+/* w and c of iteration t = slot->sweep.at, from a: see the table above. */
 static void pull_back(const mb_solver *solver, mb_slot *slot) {
-    size_t n = solver->model->size, t = slot->at;
+    size_t n = solver->model->size, t = slot->sweep.at;
     const float *q = tape_q(solver, slot, t);
-    float *a = slot->x, *c = slot->r, *w = slot->last_r, *s = slot->next;
-    float alpha = (float)solver->spectrum.alpha; /* which is given: all tiers have it */
+    float *a = slot->sweep.a, *c = slot->sweep.c, *w = slot->sweep.w, *s = slot->sweep.s;
+    float alpha = (float)solver->spectrum.alpha; /* given by the settings: that of all tiers */
     float beta = (float)(1 - solver->spectrum.curvature * solver->spectrum.alpha);
     float share = alpha / (float)solver->settings.lambda;
     switch (solver->settings.method) {
     case MB_BAQUE:
-        covariance(solver, slot, w, q, a);
+        mb_slot_covariance(solver, slot, w, q, a);
         for (size_t i = 0; i < n; ++i) {
             float v = c[i] + w[i];
             w[i] = alpha * v;
@@ -184,31 +136,31 @@ static void pull_back(const mb_solver *solver, mb_slot *slot) {
         break;
     case MB_FRANK_WOLFE:
         softmax(solver, slot, s, tape_g(solver, slot, t - 1));
-        covariance(solver, slot, w, s, a);
+        mb_slot_covariance(solver, slot, w, s, a);
         for (size_t i = 0; i < n; ++i) {
             w[i] *= share;
             c[i] = (1 - alpha) * a[i];
         }
         break;
     case MB_FORWARD_BACKWARD:
-        jacobian(solver, slot, w, q, a);
+        mb_slot_prox_vjp(solver, slot, w, q, a);
         for (size_t i = 0; i < n; ++i) {
             c[i] = beta * w[i];
             w[i] *= alpha;
         }
         break;
-    default: covariance(solver, slot, w, q, a);
+    default: mb_slot_covariance(solver, slot, w, q, a);
     }
 }
 
 /* The last step, from q_0 = softmax(b) into b: added to the sum of w, and to `part`. */
 static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
     size_t n = solver->model->size;
-    float *e = slot->next;
+    float *e = slot->sweep.s;
     memset(e, 0, n * sizeof(float));
-    covariance(solver, slot, e, tape_q(solver, slot, 0), slot->x);
-    if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->r, n);
-    solver->kernels->axpy(slot->w_buffer, 1, e, n);
+    mb_slot_covariance(solver, slot, e, tape_q(solver, slot, 0), slot->sweep.a);
+    if (solver->settings.method == MB_BAQUE) solver->kernels->axpy(e, 1, slot->sweep.c, n);
+    solver->kernels->axpy(slot->sweep.total, 1, e, n);
     if (part) {
         for (size_t i = 0; i < n; ++i) part->bias[i] += e[i];
     }
@@ -216,127 +168,158 @@ static void pull_start(const mb_solver *solver, mb_slot *slot, mb_gradient *part
 
 /* With a at hand: on to the iteration before, or done. */
 static void descend(const mb_solver *solver, mb_slot *slot, mb_gradient *part) {
-    slot->busy = slot->at > 0;
-    if (slot->at == 0) {
+    slot->busy = slot->sweep.at > 0;
+    if (slot->sweep.at == 0) {
         pull_start(solver, slot, part);
         return;
     }
     pull_back(solver, slot);
-    solver->kernels->axpy(slot->w_buffer, 1, slot->last_r, solver->model->size);
-    slot->in = slot->last_r;
-    --slot->at;
+    solver->kernels->axpy(slot->sweep.total, 1, slot->sweep.w, solver->model->size);
+    slot->in = slot->sweep.w;
+    --slot->sweep.at;
 }
 
-static void sweep_begin(const unrolled_call *call, mb_slot *slot, mb_gradient *part) {
-    size_t bytes = call->solver->model->size * sizeof(float);
-    slot->busy = slot->adjoint.outcome == MB_CONVERGED;
-    slot->at = slot->steps;
-    slot->out = slot->safe;
-    memset(slot->w_buffer, 0, bytes);
-    memset(slot->last_r, 0, bytes); /* and stays zero where observed */
-    memset(slot->r, 0, bytes);
+static void sweep_begin(const mb_solver *solver, const unrolled_call *call, mb_slot *slot,
+                        mb_gradient *part) {
+    mb_sweep *sweep = &slot->sweep;
+    size_t bytes = solver->model->size * sizeof(float);
+    sweep->backwards = true;
+    sweep->at = sweep->steps;
+    memset(sweep->total, 0, bytes);
+    memset(sweep->w, 0, bytes); /* and stays zero where observed */
+    memset(sweep->c, 0, bytes);
+    slot->out = sweep->phi_w;
+    slot->busy = sweep->result.outcome == MB_CONVERGED;
     if (!slot->busy) return;
     if (call->wrt == MB_WRT_LOGITS) {
-        memcpy(slot->w_buffer, slot->d, bytes);
-        slot->in = slot->d;
+        memcpy(sweep->total, sweep->d, bytes);
+        slot->in = sweep->d;
     } else {
-        memcpy(slot->x, slot->d, bytes);
-        descend(call->solver, slot, part);
+        memcpy(sweep->a, sweep->d, bytes);
+        descend(solver, slot, part);
     }
 }
 
-/* The pairs (w, q_at) of the busy slots. */
-static mb_status pairs(const mb_solver *solver, mb_worker *worker, mb_slot *const *busy,
-                       size_t number) {
-    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
-    double began = mb_clock();
-    for (size_t i = 0; i < number; ++i) {
-        w[i] = busy[i]->in;
-        v[i] = tape_q(solver, busy[i], busy[i]->at);
-        phi_w[i] = busy[i]->out;
-        phi_v[i] = tape_g(solver, busy[i], busy[i]->at);
+/* Begins the sweep of all samples in hand that have not ended badly. */
+static void sweeps_begin(const mb_task *task, mb_worker *worker) {
+    const unrolled_call *call = task->call;
+    mb_gradient *part = call->gradient ? &worker->part : NULL;
+    worker->bias = false;
+    worker->spoilt = false;
+    if (part) mb_gradient_clear(part);
+    for (size_t i = 0; i < worker->in_hand; ++i) {
+        sweep_begin(task->solver, call, &worker->slots[i], part);
     }
-    MB_TRY(mb_phi_gradient(worker->phi, number, w, v, phi_w, phi_v, false, &worker->part));
-    worker->ms_gradient += mb_clock() - began;
-    return MB_OK;
 }
 
 static bool finite_slot(const mb_solver *solver, const mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
+    const float *total = slot->sweep.total;
     size_t n = solver->model->size;
     return isfinite(k->dot(slot->in, slot->in, n)) && isfinite(k->dot(slot->out, slot->out, n)) &&
-           isfinite(k->dot(slot->w_buffer, slot->w_buffer, n));
+           isfinite(k->dot(total, total, n));
 }
 
-/* One sweep of all slots that have not ended badly; *complete: none did during it. */
-static mb_status sweep(const unrolled_call *call, mb_worker *worker, size_t count, bool *complete) {
-    const mb_solver *solver = call->solver;
-    mb_gradient *part = call->gradient ? &worker->part : NULL;
-    mb_slot *busy[MB_LANES_MAX];
-    size_t number;
-    *complete = true;
-    if (part) mb_gradient_clear(part);
-    for (size_t i = 0; i < count; ++i) sweep_begin(call, &worker->slots[i], part);
-    for (;;) {
-        MB_TRY(apply(worker, count, false, busy, &number));
-        *complete = !(number > 0 && interrupted(solver, worker, count));
-        for (size_t i = 0; i < number; ++i) {
-            if (finite_slot(solver, busy[i])) continue;
-            busy[i]->adjoint.outcome = MB_DIVERGED;
-            *complete = false;
-        }
-        if (number == 0 || !*complete) return MB_OK;
-        if (part) MB_TRY(pairs(solver, worker, busy, number));
-        double began = mb_clock();
-        for (size_t i = 0; i < number; ++i) {
-            mb_slot *slot = busy[i];
-            memcpy(slot->x, slot->safe, solver->model->size * sizeof(float));
-            if (solver->settings.method != MB_BAQUE) {
-                solver->kernels->axpy(slot->x, 1, slot->r, solver->model->size);
-            }
-            descend(solver, slot, part);
-        }
-        worker->ms_adjoint += mb_clock() - began;
+/* The pairs (w, q_at) of the active slots. */
+static mb_status add_pairs(const mb_solver *solver, mb_worker *worker) {
+    const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    double began = mb_clock();
+    for (size_t i = 0; i < worker->active_count; ++i) {
+        const mb_slot *slot = worker->active[i];
+        w[i] = slot->in;
+        v[i] = tape_q(solver, slot, slot->sweep.at);
+        phi_w[i] = slot->out;
+        phi_v[i] = tape_g(solver, slot, slot->sweep.at);
     }
+    MB_TRY(mb_phi_gradient(worker->phi, worker->active_count, w, v, phi_w, phi_v, false,
+                           &worker->part));
+    worker->ms_gradient += mb_clock() - began;
+    return MB_OK;
+}
+
+/* Whether a sample in hand has ended badly: one of the active ones is not finite, or there is no
+ * time for any.                                                                              */
+static bool ended_badly(const mb_solver *solver, mb_worker *worker) {
+    bool bad = false;
+    for (size_t i = 0; i < worker->active_count; ++i) {
+        bad = bad || worker->active[i]->sweep.result.outcome != MB_CONVERGED;
+    }
+    if (!mb_solver_stopping(solver)) return bad;
+    for (size_t i = 0; i < worker->in_hand; ++i) {
+        mb_adjoint_result *result = &worker->slots[i].sweep.result;
+        if (result->outcome == MB_CONVERGED) result->outcome = MB_INTERRUPTED;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------ the task -- */
+
+/* Backwards this only looks at the slot: what the pair (w, q_at) adds to the gradient is computed
+ * for all active slots at once, and only then the slots go on (sweep_round).                   */
+static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
+    const mb_solver *solver = task->solver;
+    if (slot->sweep.backwards) {
+        if (!finite_slot(solver, slot)) slot->sweep.result.outcome = MB_DIVERGED;
+        *done = slot->sweep.at == 0;
+        return MB_OK;
+    }
+    double began = mb_clock();
+    *done = advance_forwards(solver, slot);
+    worker->ms_prox += mb_clock() - began;
+    return MB_OK;
+}
+
+static mb_status sweep_round(const mb_task *task, mb_worker *worker) {
+    const mb_solver *solver = task->solver;
+    const unrolled_call *call = task->call;
+    mb_gradient *part = call->gradient ? &worker->part : NULL;
+    size_t n = solver->model->size;
+    if (!worker->active[0]->sweep.backwards) return MB_OK;
+    if (ended_badly(solver, worker)) {
+        worker->spoilt = true;
+        for (size_t i = 0; i < worker->in_hand; ++i) worker->slots[i].busy = false;
+        return MB_OK;
+    }
+    if (part) MB_TRY(add_pairs(solver, worker));
+    double began = mb_clock();
+    for (size_t i = 0; i < worker->active_count; ++i) {
+        mb_sweep *sweep = &worker->active[i]->sweep;
+        memcpy(sweep->a, sweep->phi_w, n * sizeof(float));
+        if (solver->settings.method != MB_BAQUE) solver->kernels->axpy(sweep->a, 1, sweep->c, n);
+        descend(solver, worker->active[i], part);
+    }
+    worker->ms_adjoint += mb_clock() - began;
+    return MB_OK;
+}
+
+static void give_back(const mb_task *task, mb_worker *worker, mb_slot *slot) {
+    const unrolled_call *call = task->call;
+    mb_sweep *sweep = &slot->sweep;
+    size_t n = task->solver->model->size;
+    bool good = sweep->result.outcome == MB_CONVERGED;
+    sweep->result.iterations = good ? (uint32_t)sweep->steps : 0;
+    if (call->w && good) memcpy(call->w + slot->sample * n, sweep->total, n * sizeof(float));
+    if (call->w && !good) memset(call->w + slot->sample * n, 0, n * sizeof(float));
+    if (call->results) call->results[slot->sample] = sweep->result;
+    worker->iterations += sweep->result.iterations;
+    worker->converged += good;
+}
+
+/* After the iterations comes the sweep. A sample that ends badly during it has already left
+ * something in the sums of those in hand, which are then swept anew without it.               */
+static mb_status finish(const mb_task *task, mb_worker *worker, bool *again) {
+    const unrolled_call *call = task->call;
+    *again = !worker->slots[0].sweep.backwards || worker->spoilt;
+    if (*again) {
+        sweeps_begin(task, worker);
+        return MB_OK;
+    }
+    if (call->gradient) mb_gradient_add(&worker->gradient, &worker->part);
+    for (size_t i = 0; i < worker->in_hand; ++i) give_back(task, worker, &worker->slots[i]);
+    return MB_OK;
 }
 
 /* ------------------------------------------------------------------------ the call -- */
-
-static void finish(const unrolled_call *call, mb_worker *worker, mb_slot *slot) {
-    size_t n = call->solver->model->size;
-    bool good = slot->adjoint.outcome == MB_CONVERGED;
-    slot->adjoint.iterations = good ? (uint32_t)slot->steps : 0;
-    if (call->w && good) memcpy(call->w + slot->sample * n, slot->w_buffer, n * sizeof(float));
-    if (call->w && !good) memset(call->w + slot->sample * n, 0, n * sizeof(float));
-    if (call->results) call->results[slot->sample] = slot->adjoint;
-    worker->iterations += slot->adjoint.iterations;
-    worker->converged += good;
-    slot->busy = false;
-}
-
-/* A sample that ends badly has already left something in the sums of those in hand, which are
- * then swept anew without it.                                                               */
-static mb_status group(const unrolled_call *call, mb_worker *worker, size_t first, size_t count) {
-    bool complete = false;
-    for (size_t i = 0; i < count; ++i) load(call, &worker->slots[i], first + i);
-    MB_TRY(run_again(call->solver, worker, count));
-    while (!complete) MB_TRY(sweep(call, worker, count, &complete));
-    if (call->gradient) mb_gradient_add(&worker->gradient, &worker->part);
-    for (size_t i = 0; i < count; ++i) finish(call, worker, &worker->slots[i]);
-    return MB_OK;
-}
-
-static mb_status unrolled_worker(void *context, size_t index, size_t workers) {
-    const unrolled_call *call = context;
-    size_t next, end, lanes = call->solver->lanes;
-    mb_pool_slice(call->batch, index, workers, &next, &end);
-    while (next < end) {
-        size_t count = end - next < lanes ? end - next : lanes;
-        MB_TRY(group(call, &call->solver->worker[index], next, count));
-        next += count;
-    }
-    return MB_OK;
-}
 
 static mb_status arguments_check(const mb_solver *solver, size_t batch, const mb_result *solved,
                                  mb_wrt wrt, const float *dloss) {
@@ -368,9 +351,18 @@ mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *obs
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_finite_check("dloss", batch, solver->model->size, dloss));
     MB_TRY(mb_call_begin(solver));
-    unrolled_call call = {solver, batch, observed, solved, wrt, dloss, w, gradient, results};
+    unrolled_call call = {observed, solved, wrt, dloss, w, gradient, results};
+    mb_task task = {.solver = solver,
+                    .load = load,
+                    .advance = advance,
+                    .round = sweep_round,
+                    .finish = finish,
+                    .batch = batch,
+                    .bias = true,
+                    .together = true,
+                    .call = &call};
     mb_sums_clear(solver);
-    MB_TRY(mb_pool_run(solver->pool, unrolled_worker, &call));
+    MB_TRY(mb_task_run(&task));
     double collecting = mb_clock();
     if (gradient) mb_sums_collect(solver, gradient);
     solver->worker[0].ms_gradient += mb_clock() - collecting;

@@ -68,7 +68,7 @@ static mb_status prox_worker(void *context, size_t worker, size_t workers) {
     return MB_OK;
 }
 
-/* x, a neighbour of it; z and lambda of the neighbour; what a run works on. */
+/* x; a neighbour of x, with its z and lambda; and the z and lambda that a run works on. */
 enum { X, NEAR, NEAR_Z, Z, NEAR_LAMBDA, LAMBDA, BUFFERS };
 
 /* The state of the solved neighbour, from which every warm run starts anew. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The products of a block with samples abreast, in every set of kernels, against plain loops in
+ * The products of a block with interleaved samples, in every set of kernels, against plain loops in
  * double over rows, taps and channels: A, A' and the weight gradient, of random shapes, whole and
- * in bands, with strides, borders of all kinds, odd sizes, and more tiles than are in hand at
- * once. What lies around the output must stay as it is.
+ * in bands, with strides, borders of all kinds, odd sizes, and more tiles than are worked at a
+ * time. What lies around the output must stay as it is.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,14 +14,14 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "operator/abreast.h"
+#include "operator/interleaved.h"
 
 #define GUARD 64
 
 typedef struct fixture {
-    const mb_abreast_kernels *kernels;
+    const mb_interleaved_kernels *kernels;
     mb_conv_shape s;
-    mb_abreast *block;
+    mb_interleaved *block;
     size_t lanes, tier, rows, weights; /* floats */
     float *x[2], *y[2], *w, *out, *room;
 } fixture;
@@ -32,21 +32,21 @@ static float *numbers(mb_random *r, size_t count) {
     return p + GUARD;
 }
 
-static void fixture_make(fixture *f, const mb_abreast_kernels *kernels, const mb_conv_shape *s,
+static void fixture_make(fixture *f, const mb_interleaved_kernels *kernels, const mb_conv_shape *s,
                          mb_random *r) {
     *f = (fixture){.kernels = kernels, .s = *s, .lanes = kernels->lanes};
     f->tier = (size_t)s->in_height * s->in_width * s->in_channels * f->lanes;
     f->rows = (size_t)s->out_height * s->out_width * s->out_channels * f->lanes;
     f->weights = (size_t)s->out_channels * s->in_channels * s->kernel * s->kernel;
-    assert_int_equal(mb_abreast_create(&f->block, kernels, s), MB_OK);
+    assert_int_equal(mb_interleaved_create(&f->block, kernels, s), MB_OK);
     for (int i = 0; i < 2; ++i) f->x[i] = numbers(r, f->tier), f->y[i] = numbers(r, f->rows);
     f->w = numbers(r, f->weights);
-    f->room = malloc((mb_abreast_room(f->block) + 1) * sizeof(float));
-    mb_abreast_set_weights(f->block, f->w);
+    f->room = malloc((mb_interleaved_room(f->block) + 1) * sizeof(float));
+    mb_interleaved_set_weights(f->block, f->w);
 }
 
 static void fixture_free(fixture *f) {
-    mb_abreast_destroy(f->block);
+    mb_interleaved_destroy(f->block);
     for (int i = 0; i < 2; ++i) free(f->x[i] - GUARD), free(f->y[i] - GUARD);
     free(f->w - GUARD), free(f->room);
 }
@@ -103,9 +103,9 @@ static void check_product(const fixture *f, bool transposed, uint32_t lines, boo
         float *part = numbers(r, size), edge[2] = {part[-1], part[size]};
         for (size_t i = 0; i < size; ++i) part[i] = out[first * line + i];
         if (transposed)
-            mb_abreast_backward(f->block, band, from, part, adds, f->room);
+            mb_interleaved_backward(f->block, band, from, part, adds, f->room);
         else
-            mb_abreast_forward(f->block, band, from, part, adds, f->room);
+            mb_interleaved_forward(f->block, band, from, part, adds, f->room);
         assert_true(part[-1] == edge[0] && part[size] == edge[1]);
         for (size_t i = 0; i < size; ++i) out[first * line + i] = part[i];
         free(part - GUARD);
@@ -135,7 +135,7 @@ static void check_gradient(const fixture *f) {
     double *want = malloc(f->weights * sizeof *want), *size = malloc(f->weights * sizeof *size);
     float *got = malloc(f->weights * sizeof *got);
     for (size_t i = 0; i < f->weights; ++i) want[i] = got[i] = (float)(i % 7), size[i] = 8;
-    mb_abreast_gradient(f->block, (const float *const[]){f->x[0], f->x[1]}, (const float *const[]){f->y[0], f->y[1]}, got);
+    mb_interleaved_gradient(f->block, (const float *const[]){f->x[0], f->x[1]}, (const float *const[]){f->y[0], f->y[1]}, got);
     for (size_t n = 0; n < count; ++n)
         for (size_t o = 0; o < s->out_channels; ++o)
             for (size_t i = 0; i < s->in_channels; ++i)
@@ -159,8 +159,8 @@ static void check_shape(const mb_conv_shape *s, uint64_t seed) {
         mb_random r;
         fixture f;
         mb_random_seed(&r, seed);
-        if (mb_kernels_get(&kernels, set) != MB_OK || kernels->abreast == NULL) continue;
-        fixture_make(&f, kernels->abreast, s, &r);
+        if (mb_kernels_get(&kernels, set) != MB_OK || kernels->interleaved == NULL) continue;
+        fixture_make(&f, kernels->interleaved, s, &r);
         for (int transposed = 0; transposed < 2; ++transposed) {
             check_product(&f, transposed, 1000, false, &r);
             check_product(&f, transposed, 4, true, &r);
@@ -203,14 +203,14 @@ static void test_in_and_out(void **state) {
     (void)state;
     for (int set = 1; mb_kernel_names()[set]; ++set) {
         const mb_kernels *kernels;
-        if (mb_kernels_get(&kernels, set) != MB_OK || kernels->abreast == NULL) continue;
-        const mb_abreast_kernels *k = kernels->abreast;
+        if (mb_kernels_get(&kernels, set) != MB_OK || kernels->interleaved == NULL) continue;
+        const mb_interleaved_kernels *k = kernels->interleaved;
         for (size_t n = 1; n < 23; ++n) {
             mb_random r;
             mb_random_seed(&r, n);
             float *v = numbers(&r, n * k->lanes), *s = numbers(&r, n), *from = numbers(&r, n), *back = numbers(&r, n * k->lanes);
-            float *x = malloc(n * k->lanes * sizeof *x), *to[MB_ABREAST_LANES_MAX];
-            const float *at[MB_ABREAST_LANES_MAX];
+            float *x = malloc(n * k->lanes * sizeof *x), *to[MB_LANES_MAX];
+            const float *at[MB_LANES_MAX];
             for (size_t l = 0; l < k->lanes; ++l) at[l] = v + l * n, to[l] = back + l * n;
             float edge = back[n * k->lanes];
             assert_true(k->spread(x, s, at, from, n));
@@ -231,8 +231,20 @@ static void test_in_and_out(void **state) {
     }
 }
 
+/* Arrays of one entry per lane, here and in the solver, have MB_LANES_MAX entries. */
+static void test_lanes_fit(void **state) {
+    (void)state;
+    for (int set = 1; mb_kernel_names()[set]; ++set) {
+        const mb_kernels *kernels;
+        if (mb_kernels_get(&kernels, set) != MB_OK || kernels->interleaved == NULL) continue;
+        assert_in_range(kernels->interleaved->lanes, 2, MB_LANES_MAX);
+        assert_in_range(kernels->interleaved->block, 1, MB_INTERLEAVED_BLOCK_MAX);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lanes_fit),
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_in_and_out),

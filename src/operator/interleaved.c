@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolutions of samples abreast. Along each axis a table tells which place of the input a tap
- * sees from a place of the output, or that it sees none: this is all that A and A', strides and
- * borders differ in. A tap beyond the border costs nothing.
+ * Convolutions of interleaved samples. Along each axis a table tells which place of the input a tap
+ * sees from a place of the output, or that it sees none. The table is the only difference between
+ * A and A', between strides, and between border and middle. A tap beyond the border costs nothing.
  *
- * Where the kernel is 3 x 3 and the stride 1, Winograd's F(4x4, 3x3) needs 36 products for the 144
- * of 4 x 4 outputs: with g the kernel, d the 6 x 6 inputs and the transforms G, B, T,
+ * Where the kernel is 3 x 3 and the stride 1, Winograd's F(4x4, 3x3) may be used: 4 x 4 outputs
+ * then take 36 products and not 144. With g the kernel, d the 6 x 6 inputs and transforms G, B, T,
  *     outputs = T' [ (G g G') * (B' d B) ] T,      * by entries, summed over the channels.
- * The transforms evaluate polynomials at 0, +-A, +-B and infinity. How much is lost to rounding, in
- * the norm over a tile, depends on the points: of normal numbers four times as much as in the direct
- * sum with 1 and 2, the usual ones; about twice as much with 5/8 and 3/2, whose powers are exact
- * too. tests/test_abreast.c holds it to the bound of the direct sum.
+ * The transforms evaluate polynomials at the points 0, +-A, +-B and infinity. The rounding error,
+ * in the norm over a tile, depends on the points. With the usual 1 and 2 it is four times that of a
+ * direct sum (of normally distributed numbers); with 5/8 and 3/2, whose powers are exact in float
+ * too, about twice. tests/test_interleaved.c holds it to the bound of the direct sum.
  */
-#include "operator/abreast.h"
+#include "operator/interleaved.h"
 
 #include <string.h>
 
@@ -20,10 +20,10 @@
 #include "base/status.h"
 
 #define NOWHERE UINT32_MAX
-#define SIDE 4 /* of the outputs of a tile; of its inputs, SIDE + 2 */
-/* Floats that the transformed tiles in hand may fill: a part of a core's own cache. */
+#define SIDE 4 /* a tile has SIDE x SIDE outputs, of (SIDE + 2) x (SIDE + 2) inputs */
+/* Floats of the transformed tiles that are worked at a time: a part of a core's own cache. */
 #define TILES_FLOATS 98304
-/* What transforming costs for one channel of a tile, in multiply-adds. */
+/* The cost of transforming one channel of a tile, in multiply-adds. */
 #define TRANSFORM_PRICE 140
 /* Pairs of places whose outer products are summed up in one go. */
 #define PAIRS 64
@@ -33,17 +33,17 @@
 typedef struct direction {
     uint32_t height, width, in_height, in_width; /* places of the output and of the input   */
     uint32_t in, outs, kernel;                   /* channels; taps per side                 */
-    uint32_t step;               /* outputs so far apart are seen by the same taps           */
+    uint32_t step;               /* outputs so far apart use the same taps                   */
     uint32_t *from_y, *from_x;   /* [height][kernel], [width][kernel]: the place of the input */
-    uint32_t before_y, before_x; /* of tiles: output p sees p - before + a                  */
-    uint32_t tiles_y, tiles_x;   /* 0: no tiles                                              */
-    size_t chunk;                /* tiles in hand                                            */
-    size_t block;
+    uint32_t before_y, before_x; /* with tiles: output p sees inputs p - before + a         */
+    uint32_t tiles_y, tiles_x;   /* tiles of Winograd's method; 0: the direct sum            */
+    size_t chunk;                /* tiles that are worked at a time                          */
+    size_t block;                /* output channels that are worked at a time                */
     float *weights;
 } direction;
 
-struct mb_abreast {
-    const mb_abreast_kernels *kernels;
+struct mb_interleaved {
+    const mb_interleaved_kernels *kernels;
     mb_conv_shape shape;
     direction forward, backward;
     float *zero; /* [channels][lanes]: what is seen beyond the border */
@@ -65,7 +65,7 @@ static uint32_t cell_to_row(uint32_t cell, uint32_t tap, const mb_conv_shape *s,
     return (uint32_t)(at / s->stride);
 }
 
-static void describe(const mb_abreast *b, direction *d, bool transposed) {
+static void describe(const mb_interleaved *b, direction *d, bool transposed) {
     const mb_conv_shape *s = &b->shape;
     d->height = transposed ? s->in_height : s->out_height;
     d->width = transposed ? s->in_width : s->out_width;
@@ -81,14 +81,14 @@ static void describe(const mb_abreast *b, direction *d, bool transposed) {
     d->block = (d->outs + blocks - 1) / blocks;
 }
 
-/* Taps that see a place, over all outputs of an axis. */
+/* Pairs of an output and a tap along an axis that see a place of the input. */
 static size_t taps_met(const uint32_t *from, size_t count) {
     size_t met = 0;
     for (size_t i = 0; i < count; ++i) met += from[i] != NOWHERE;
     return met;
 }
 
-static void choose_tiles(const mb_abreast *b, direction *d) {
+static void choose_tiles(const mb_interleaved *b, direction *d) {
     const mb_conv_shape *s = &b->shape;
     bool fits = s->kernel == 3 && s->stride == 1 && s->before_y < 3 && s->before_x < 3;
     if (!fits) return;
@@ -104,7 +104,7 @@ static void choose_tiles(const mb_abreast *b, direction *d) {
     if (d->chunk < 2) d->chunk = 2;
 }
 
-static void axes(const mb_abreast *b, direction *d, bool transposed) {
+static void axes(const mb_interleaved *b, direction *d, bool transposed) {
     const mb_conv_shape *s = &b->shape;
     for (uint32_t t = 0; t < s->kernel; ++t) {
         for (uint32_t y = 0; y < d->height; ++y) {
@@ -120,27 +120,27 @@ static void axes(const mb_abreast *b, direction *d, bool transposed) {
     }
 }
 
-static void layout_direction(mb_abreast *b, direction *d) {
+static void layout_direction(mb_interleaved *b, direction *d) {
     size_t taps = (size_t)d->kernel * d->kernel, weights;
     d->from_y = mb_arena_take(&b->arena, (size_t)d->height * d->kernel, sizeof(uint32_t));
     d->from_x = mb_arena_take(&b->arena, (size_t)d->width * d->kernel, sizeof(uint32_t));
-    bool tiles = taps == 9 && b->shape.stride == 1; /* perhaps: it is not known yet */
+    bool tiles = taps == 9 && b->shape.stride == 1; /* room for them: it is not decided yet */
     if (tiles) taps = MB_TILE;
     if (!mb_mul(taps * d->in, d->outs, &weights)) b->arena.overflow = true;
     d->weights = mb_arena_take(&b->arena, weights, sizeof(float));
 }
 
-static void layout(mb_abreast *b) {
+static void layout(mb_interleaved *b) {
     size_t channels = b->forward.in > b->forward.outs ? b->forward.in : b->forward.outs;
     layout_direction(b, &b->forward);
     layout_direction(b, &b->backward);
     b->zero = mb_arena_take(&b->arena, channels, b->kernels->lanes * sizeof(float));
 }
 
-mb_status mb_abreast_create(mb_abreast **out, const mb_abreast_kernels *kernels,
-                            const mb_conv_shape *shape) {
+mb_status mb_interleaved_create(mb_interleaved **out, const mb_interleaved_kernels *kernels,
+                                const mb_conv_shape *shape) {
     *out = NULL;
-    mb_abreast *b;
+    mb_interleaved *b;
     MB_TRY(mb_alloc(&b, 1, sizeof *b));
     b->kernels = kernels;
     b->shape = *shape;
@@ -149,7 +149,7 @@ mb_status mb_abreast_create(mb_abreast **out, const mb_abreast_kernels *kernels,
     layout(b);
     mb_status status = mb_arena_commit(&b->arena);
     if (status != MB_OK) {
-        mb_abreast_destroy(b);
+        mb_interleaved_destroy(b);
         return status;
     }
     layout(b);
@@ -161,39 +161,39 @@ mb_status mb_abreast_create(mb_abreast **out, const mb_abreast_kernels *kernels,
     return MB_OK;
 }
 
-void mb_abreast_destroy(mb_abreast *b) {
+void mb_interleaved_destroy(mb_interleaved *b) {
     if (b == NULL) return;
     mb_arena_destroy(&b->arena);
     mb_free(b);
 }
 
-/* Floats between the numbers of a tile; the odd line keeps them out of one another's way in the
- * cache.                                                                                    */
-static size_t tile_stride(const mb_abreast *b, const direction *d, uint32_t channels) {
+/* Floats between the numbers of a tile. The one vector more keeps them from falling on the same
+ * lines of the cache.                                                                       */
+static size_t tile_stride(const mb_interleaved *b, const direction *d, uint32_t channels) {
     return (d->chunk * channels + 1) * b->kernels->lanes;
 }
 
-static size_t direction_room(const mb_abreast *b, const direction *d) {
+static size_t direction_room(const mb_interleaved *b, const direction *d) {
     if (d->tiles_y == 0) return 0;
     return MB_TILE * (tile_stride(b, d, d->in) + tile_stride(b, d, d->outs));
 }
 
-size_t mb_abreast_room(const mb_abreast *b) {
+size_t mb_interleaved_room(const mb_interleaved *b) {
     size_t forward = direction_room(b, &b->forward), backward = direction_room(b, &b->backward);
     return forward > backward ? forward : backward;
 }
 
 /* -------------------------------------------------------------------- weights -- */
 
-/* One number each of as many kernels as are transformed together. */
-typedef double kernels_line[MB_ABREAST_BLOCK_MAX];
+/* The same number of several kernels, which are transformed together. */
+typedef double kernels_line[MB_INTERLEAVED_BLOCK_MAX];
 
-/* G g of three numbers, `step` apart: the polynomial at the points, divided by what the transform
- * of the inputs has too much.                                                               */
+/* G g of three numbers, `step` apart: the polynomial at the points, divided by the factor that the
+ * transform of the inputs leaves in.                                                        */
 static void evaluate(kernels_line *g, kernels_line *u, size_t step) {
     const double a = MB_WINOGRAD_A, b = MB_WINOGRAD_B, a2 = a * a, b2 = b * b;
     const double of_a = 0.5 / (a2 * (a2 - b2)), of_b = 0.5 / (b2 * (b2 - a2)), of_0 = 1 / (a2 * b2);
-    for (size_t o = 0; o < MB_ABREAST_BLOCK_MAX; ++o) {
+    for (size_t o = 0; o < MB_INTERLEAVED_BLOCK_MAX; ++o) {
         double first = g[0][o], second = g[step][o], third = g[2 * step][o];
         double even_a = of_a * (first + a2 * third), odd_a = of_a * a * second;
         double even_b = of_b * (first + b2 * third), odd_b = of_b * b * second;
@@ -206,8 +206,8 @@ static void evaluate(kernels_line *g, kernels_line *u, size_t step) {
     }
 }
 
-/* G g G' of `count` kernels, `apart` floats apart, or of those kernels turned by half; the numbers
- * of a kernel go `stride` floats apart.                                                     */
+/* G g G' of `count` kernels, `apart` floats apart; turned: of the kernels rotated by 180 degrees.
+ * The 36 numbers of a kernel are written `stride` floats apart.                            */
 static void pack_tile(const float *from, size_t apart, size_t count, bool turned, float *to,
                       size_t stride) {
     kernels_line g[9] = {{0}}, between[18], u[MB_TILE];
@@ -221,7 +221,8 @@ static void pack_tile(const float *from, size_t apart, size_t count, bool turned
     }
 }
 
-/* Block by block of the outputs' channels; of tiles, each of the numbers is a product of its own. */
+/* Weights in the order of use: by blocks of output channels. With tiles, the weights of each of the
+ * 36 numbers lie together, because each number is a product of its own.                     */
 static void pack(direction *d, bool transposed, const float *weights) {
     size_t taps = (size_t)d->kernel * d->kernel, apart = transposed ? taps : d->in * taps;
     for (size_t first = 0; first < d->outs; first += d->block) {
@@ -241,15 +242,15 @@ static void pack(direction *d, bool transposed, const float *weights) {
     }
 }
 
-void mb_abreast_set_weights(mb_abreast *b, const float *weights) {
+void mb_interleaved_set_weights(mb_interleaved *b, const float *weights) {
     pack(&b->forward, false, weights);
     pack(&b->backward, true, weights);
 }
 
 /* -------------------------------------------------------------------- running -- */
 
-/* The taps of outputs (y, x[0]) and (y, x[1]) that see a place; x[1] = x[0]: one output. */
-static size_t list_taps(const mb_abreast *b, const direction *d, const float *from, uint32_t y,
+/* The taps by which the outputs (y, x[0]) and (y, x[1]) see a place; x[1] = x[0]: one output. */
+static size_t list_taps(const mb_interleaved *b, const direction *d, const float *from, uint32_t y,
                         const uint32_t x[2], mb_tap *taps) {
     size_t count = 0, cell = d->in * b->kernels->lanes;
     for (uint32_t ty = 0; ty < d->kernel; ++ty) {
@@ -267,7 +268,7 @@ static size_t list_taps(const mb_abreast *b, const direction *d, const float *fr
     return count;
 }
 
-static void run_direct(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+static void run_direct(const mb_interleaved *b, const direction *d, mb_band band, const float *from,
                        float *to, bool adds) {
     mb_product product = {d->weights, d->in, d->outs, (size_t)d->kernel * d->kernel,
                           d->block,   adds};
@@ -287,8 +288,8 @@ static void run_direct(const mb_abreast *b, const direction *d, mb_band band, co
     }
 }
 
-/* The transforms of tile (ty, tx). */
-static void tile_in(const mb_abreast *b, const direction *d, const float *from, uint32_t ty,
+/* The transformed inputs of tile (ty, tx); and from transformed outputs to the places of a band. */
+static void tile_in(const mb_interleaved *b, const direction *d, const float *from, uint32_t ty,
                     uint32_t tx, float *to) {
     const float *x[MB_TILE];
     size_t cell = d->in * b->kernels->lanes;
@@ -301,7 +302,7 @@ static void tile_in(const mb_abreast *b, const direction *d, const float *from, 
     b->kernels->tile_in(to, tile_stride(b, d, d->in), x, d->in);
 }
 
-static void tile_out(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+static void tile_out(const mb_interleaved *b, const direction *d, mb_band band, const float *from,
                      uint32_t ty, uint32_t tx, float *to, bool adds) {
     float *out[SIDE * SIDE];
     for (uint32_t i = 0; i < SIDE * SIDE; ++i) {
@@ -312,7 +313,7 @@ static void tile_out(const mb_abreast *b, const direction *d, mb_band band, cons
     b->kernels->tile_out(out, from, tile_stride(b, d, d->outs), d->outs, adds);
 }
 
-static void run_tiles(const mb_abreast *b, const direction *d, mb_band band, const float *from,
+static void run_tiles(const mb_interleaved *b, const direction *d, mb_band band, const float *from,
                       float *to, bool adds, float *room) {
     size_t lanes = b->kernels->lanes, in = d->in * lanes, outs = d->outs * lanes;
     size_t in_stride = tile_stride(b, d, d->in), out_stride = tile_stride(b, d, d->outs);
@@ -341,29 +342,30 @@ static void run_tiles(const mb_abreast *b, const direction *d, mb_band band, con
     }
 }
 
-static void run(const mb_abreast *b, const direction *d, mb_band band, const float *from, float *to,
-                bool adds, float *room) {
+static void run(const mb_interleaved *b, const direction *d, mb_band band, const float *from,
+                float *to, bool adds, float *room) {
     if (d->tiles_y > 0)
         run_tiles(b, d, band, from, to, adds, room);
     else
         run_direct(b, d, band, from, to, adds);
 }
 
-void mb_abreast_forward(const mb_abreast *b, mb_band band, const float *tier, float *rows,
-                        bool adds, float *room) {
+void mb_interleaved_forward(const mb_interleaved *b, mb_band band, const float *tier, float *rows,
+                            bool adds, float *room) {
     run(b, &b->forward, band, tier, rows, adds, room);
 }
 
-void mb_abreast_backward(const mb_abreast *b, mb_band band, const float *rows, float *tier,
-                         bool adds, float *room) {
+void mb_interleaved_backward(const mb_interleaved *b, mb_band band, const float *rows, float *tier,
+                             bool adds, float *room) {
     run(b, &b->backward, band, rows, tier, adds, room);
 }
 
 /* ------------------------------------------------------------------- gradient -- */
 
-/* One tap's part, of a band of rows: the outer products of each row and the cell that the tap sees
- * from it, PAIRS of them at a time; rows[0] with tier[0], and rows[1] with tier[1].           */
-static void tap_gradient(const mb_abreast *b, mb_band band, uint32_t ty, uint32_t tx,
+/* The gradient of one tap, over a band of rows: the sum of the outer products of each row with the
+ * cell that the tap sees from it, PAIRS of them at a time; rows[0] with tier[0], rows[1] with
+ * tier[1].                                                                                   */
+static void tap_gradient(const mb_interleaved *b, mb_band band, uint32_t ty, uint32_t tx,
                          const float *const tier[2], const float *const rows[2], float *gradient) {
     const direction *d = &b->forward;
     size_t taps = (size_t)d->kernel * d->kernel, lanes = b->kernels->lanes, count = 0;
@@ -384,8 +386,8 @@ static void tap_gradient(const mb_abreast *b, mb_band band, uint32_t ty, uint32_
     if (count > 0) b->kernels->outer(gradient, d->in * taps, taps, pairs, count, d->outs, d->in);
 }
 
-void mb_abreast_gradient(const mb_abreast *b, const float *const tier[2],
-                         const float *const rows[2], float *gradient) {
+void mb_interleaved_gradient(const mb_interleaved *b, const float *const tier[2],
+                             const float *const rows[2], float *gradient) {
     uint32_t kernel = b->shape.kernel, height = b->forward.height;
     uint32_t lines = PAIRS / 2 / b->forward.width; /* what all taps see stays in the cache */
     if (lines == 0) lines = 1;
