@@ -132,10 +132,10 @@ static void test_observe(void **state) {
     for (size_t v = 0; v < 2 * variables; ++v) assert_int_equal(observed[v], MB_HIDDEN);
     labels[1] = 5;
     failed_as(pixel_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
-              "sample 1: label 0 is 5, which is outside 0..4");
+              "sample 2: label 1 is 5, which is outside 0..4");
     labels[1] = -2;
     failed_as(pixel_observe(network, 2, images, shown, labels, observed), MB_EINVAL,
-              "label 0 is -2");
+              "label 1 is -2");
     failed_as(mb_network_observe(network, 2, NULL, shown, observed), MB_EINVAL, "NULL");
     free(observed);
     mb_network_destroy(network);

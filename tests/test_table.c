@@ -7,6 +7,8 @@
 
 #include "learn/learn.h"
 
+#include "data/schema.h"
+
 enum { COLUMNS = 7, ROWS = 400, SIZE = 3 + 5 + 2 + 2 + 4 + 3 + 6, HIDDEN = 12 };
 static const uint32_t cardinalities[COLUMNS] = {3, 5, 2, 2, 4, 3, 6};
 
@@ -66,8 +68,9 @@ static void test_dataset(void **state) {
     assert_int_equal(few->count, 4);
     assert_memory_equal(few->cells, info->cells, 4 * COLUMNS * sizeof *info->cells);
     assert_memory_equal(few->cardinalities, cardinalities, sizeof cardinalities);
+    mb_dataset_destroy(head);
     failed_as(mb_dataset_head(&head, d, 11), MB_EINVAL, "11 samples of 10");
-    mb_dataset_destroy(few ? head : NULL);
+    assert_null(head);
     int32_t cells[2 * COLUMNS] = {0};
     cells[COLUMNS + 2] = 2;
     failed_as(mb_dataset_from_cells(&head, "t", 2, COLUMNS, NULL, cardinalities, cells), MB_EINVAL,
@@ -375,10 +378,261 @@ static void test_resume(void **state) {
     mb_network_destroy(networks[0]), mb_network_destroy(networks[1]);
 }
 
+/* ---------------------------------------------------------------------- all roles -- */
+
+/* An image, a label and columns at once: trained, saved, resumed and evaluated. */
+static void test_all_roles(void **state) {
+    (void)state;
+    enum { N = 24, PIXELS = 36 };
+    const char *spec =
+        "[model]\nm = -0.5\ncenter = yes\n[tier pixels]\ngrid = 6x6\ncardinality = 3\ngain = 4\n"
+        "[tier hidden]\ngroups = 8\ncardinality = 2\n[tier label]\ncardinality = 3\n"
+        "[tier cells]\ncardinality = 3 5 2*2 4 3 6\n[block hidden pixels]\nkind = dense\n"
+        "[block hidden label]\nkind = dense\n[block hidden cells]\nkind = dense\n"
+        "[block hidden hidden]\nkind = dense\n[block pixels pixels]\nkernel = 3\n"
+        "[data]\nimage = pixels\nlabel = label\ncolumns = cells\n[train]\nbatch = 8\n"
+        "[mask]\ninject = 0.5\nobserve = 0.5\n";
+    tiny_spec tiny = {.side = 6, .channels = 1, .bins = 3, .classes = 3, .m = -0.5};
+    mb_dataset *images = tiny_images(&tiny, N, 1), *table = make_table(N, 2, 0.2), *all, *some;
+    mb_network *a, *b;
+    mb_trainer *trainer;
+    mb_step step;
+    mb_metrics m[2];
+    mb_score columns[COLUMNS];
+    put("all.ini", spec, strlen(spec));
+    succeeded(mb_dataset_join(&all, table, images));
+    failed_as(mb_dataset_join(&some, images, images), MB_EINVAL, "both");
+    failed_as(mb_dataset_join(&some, all, table), MB_EINVAL, "both");
+    succeeded(mb_dataset_head(&some, all, 5));
+    const mb_dataset_info *part = mb_dataset_describe(some);
+    assert_memory_equal(part->images, mb_dataset_describe(images)->images, 5 * PIXELS);
+    assert_memory_equal(part->cells, mb_dataset_describe(table)->cells, 5 * COLUMNS * sizeof(int32_t));
+    succeeded(mb_network_load(&a, at("all.ini")));
+    const mb_network_info *info = mb_network_describe(a);
+    assert_true(info->role_count == 3 && info->values == PIXELS + 1 + COLUMNS &&
+                info->probabilities == 3 * PIXELS + 3 + SIZE);
+    assert_int_equal(info->visible[2]->first, PIXELS + 1);
+    succeeded(mb_trainer_create(&trainer, a, all, 1));
+    for (int i = 0; i < 4; ++i) succeeded(mb_trainer_step(trainer, &step));
+    assert_true(step.term_count == 3 && strcmp(step.terms[1].name, "label") == 0);
+    assert_below(fabs(step.loss - 0.5 * (step.terms[0].loss + step.terms[1].loss + step.terms[2].loss)),
+                 1e-9);
+    succeeded(mb_trainer_save(trainer, at("all.safetensors")));
+    succeeded(mb_network_load(&b, at("all.safetensors")));
+    for (int i = 0; i < 2; ++i) {
+        succeeded(mb_evaluate(&m[i], i ? b : a, all, &(mb_evaluation){.seed = 2, .columns = columns}));
+    }
+    const char *const names[] = {"pixel", "label", "column"};
+    for (int i = 0; i < 3; ++i) {
+        mb_score x = mb_metrics_score(&m[0], names[i]), y = mb_metrics_score(&m[1], names[i]);
+        assert_true(x.hidden > 0 && x.hidden == y.hidden && x.nll == y.nll);
+    }
+    failed_as(mb_evaluate(&m[0], a, table, NULL), MB_EINVAL, "no images");
+    /* a network whose parameters were refused is not written over a good one */
+    mb_model_parameters(mb_network_model(a), NULL)[0] = NAN;
+    assert_int_not_equal(mb_model_update(mb_network_model(a)), MB_OK);
+    failed_as(mb_network_save(a, at("all.safetensors")), MB_EINVAL, "not written");
+    mb_trainer_destroy(trainer);
+    mb_network_destroy(a), mb_network_destroy(b);
+    mb_dataset_destroy(images), mb_dataset_destroy(table), mb_dataset_destroy(all);
+    mb_dataset_destroy(some);
+}
+
+/* Labels beside columns. */
+static void test_label_and_columns(void **state) {
+    (void)state;
+    const char *spec = "[model]\nm = 0\n[tier cells]\ncardinality = 3 5 2*2 4 3 6\n[tier label]\n"
+                       "cardinality = 4\n[block label cells]\nkind = dense\n[block label label]\n"
+                       "kind = dense\n[data]\ncolumns = cells\nlabel = label\n";
+    int32_t labels[10] = {0, 1, 2, 3, MB_HIDDEN, 0, 1, 2, 3, 0};
+    mb_dataset *table = make_table(10, 2, 0), *named, *both;
+    mb_network *network;
+    mb_metrics m;
+    put("l.ini", spec, strlen(spec));
+    succeeded(mb_dataset_from_labels(&named, "labels", 10, labels, 4));
+    failed_as(mb_dataset_from_labels(&both, "labels", 10, labels, 3), MB_EINVAL, "label 3");
+    succeeded(mb_dataset_join(&both, named, table));
+    succeeded(mb_network_load(&network, at("l.ini")));
+    succeeded(mb_evaluate(&m, network, both, NULL));
+    assert_int_equal(mb_metrics_score(&m, "label").hidden, 9); /* one is not known */
+    mb_network_destroy(network);
+    mb_dataset_destroy(table), mb_dataset_destroy(named), mb_dataset_destroy(both);
+}
+
+/* ----------------------------------------------------------------------- CSV files -- */
+
+static mb_schema *fit(const char *text, mb_csv **csv, const mb_schema_settings *more) {
+    mb_schema *schema;
+    mb_schema_settings s = {0};
+    size_t count;
+    const mb_setting *table = mb_schema_settings_table(&count);
+    mb_settings_default(table, count, &s);
+    if (more) s = *more;
+    s.test = 0;
+    succeeded(mb_csv_parse(csv, "t.csv", text, strlen(text)));
+    succeeded(mb_schema_fit(&schema, *csv, &s, "NA,?"));
+    return schema;
+}
+
+static void test_schema(void **state) {
+    (void)state;
+    mb_csv *csv;
+    mb_dataset *d;
+    mb_schema_report report;
+    mb_schema_settings every = {.categories = 50, .rare = 1};
+    mb_schema *schema = fit("a,n,x,e,k\nred,1,0.7112998635245561,1e-7,1\nblue,2,0.5,3e-7,1\n"
+                            "red,10,0.25,2e-7,1\n?,NA,,5e-7,1\ngreen,4,-1.5,4e-7,1\nred,3,0.1,6e-7,1\n",
+                            &csv, &every);
+    const mb_column *a = mb_schema_column(schema, 0), *n = mb_schema_column(schema, 1);
+    const mb_column *x = mb_schema_column(schema, 2), *e = mb_schema_column(schema, 3);
+    assert_int_equal(mb_schema_count(schema), 5);
+    assert_null(mb_schema_column(schema, 5));
+    assert_true(a->kind == MB_COLUMN_TEXT && !a->pooled && a->cardinality == 3);
+    assert_string_equal(a->categories[0], "red"); /* the most frequent first */
+    assert_true(n->kind == MB_COLUMN_NUMBER && n->cardinality == 5 && n->decimals == 0);
+    succeeded(mb_dataset_from_csv(&d, schema, csv, &report));
+    const mb_dataset_info *info = mb_dataset_describe(d);
+    assert_true(report.columns == 5 && report.missing == 3 && report.unknown == 0);
+    assert_int_equal(info->cells[3 * 5], MB_HIDDEN);
+    assert_true(info->numbers[2 * 5 + 1] == 10 && isnan(info->numbers[3 * 5 + 1]));
+    for (size_t i = 0; i < 6; ++i) { /* each value has a bin of its own, which stands for it */
+        int32_t bin = info->cells[i * 5 + 1];
+        if (bin >= 0) assert_true(n->means[bin] == info->numbers[i * 5 + 1]);
+    }
+    float p[8] = {0.25f, 0.75f}, one[8] = {0};
+    char text[64];
+    mb_column_decode(n, p, text, sizeof text);
+    assert_string_equal(text, "2"); /* 0.25 x 1 + 0.75 x 2, as whole as it came */
+    one[info->cells[2]] = 1; /* all decimals come back */
+    mb_column_decode(x, one, text, sizeof text);
+    assert_below(fabs(atof(text) - 0.7112998635245561), 1e-14);
+    memset(one, 0, sizeof one), one[info->cells[3]] = 1;
+    mb_column_decode(e, one, text, sizeof text);
+    assert_below(fabs(atof(text) - 1e-7), 1e-12);
+    mb_dataset_destroy(d);
+    mb_csv_destroy(csv);
+    const char *other = "k,extra,a,n\n1,z,violet,3\n1,z,red,three\n1,z,,1e9\n";
+    succeeded(mb_csv_parse(&csv, "o.csv", other, strlen(other)));
+    succeeded(mb_dataset_from_csv(&d, schema, csv, &report)); /* by name, what is new is missing */
+    info = mb_dataset_describe(d);
+    assert_true(report.columns == 3 && report.unknown == 2 && report.line == 2);
+    assert_string_equal(report.column, "a");
+    assert_true(n->means[info->cells[1]] == 3 && info->cells[2] == MB_HIDDEN);
+    assert_true(info->cells[0] == MB_HIDDEN && info->cells[2 * 5 + 1] == (int32_t)n->cardinality - 1);
+    mb_dataset_destroy(d), mb_csv_destroy(csv), mb_schema_destroy(schema);
+}
+
+static void schema_refuses(const char *text, const char *words) {
+    mb_csv *csv;
+    mb_schema *schema;
+    mb_schema_settings s = {.categories = 50, .rare = 1};
+    succeeded(mb_csv_parse(&csv, "t.csv", text, strlen(text)));
+    failed_as(mb_schema_fit(&schema, csv, &s, "NA,?"), MB_EFORMAT, words);
+    assert_null(schema);
+    mb_csv_destroy(csv);
+}
+
+static void test_schema_refused(void **state) {
+    (void)state;
+    schema_refuses("a,b,a\n1,2,3\n", "t.csv:1: columns 1 and 3 are both called 'a'");
+    schema_refuses("a,,c\n1,2,3\n", "t.csv:1: column 2 has no name");
+    schema_refuses("a,b\n1,\n2,NA\n", "column 'b' has no value");
+    schema_refuses("a,b\n1,x\n2,caf\xe9\n", "t.csv:3: 'caf?' is not UTF-8");
+}
+
+/* Rare texts are pooled, and never what is filled in; bins hold equally many, or are equally wide. */
+static void test_pool_and_bins(void **state) {
+    (void)state;
+    char text[8192];
+    int used = sprintf(text, "t,n\n");
+    for (int i = 0; i < 200; ++i) used += sprintf(text + used, "%s%d,%d\n", i % 4 ? "x" : "rare", i % 4 ? i % 3 : i, i * i);
+    mb_schema_settings s = {.bins = 5, .categories = 50, .rare = 2};
+    mb_csv *csv;
+    mb_dataset *d;
+    mb_schema *schema = fit(text, &csv, &s);
+    const mb_column *t = mb_schema_column(schema, 0), *n = mb_schema_column(schema, 1);
+    assert_true(t->pooled && t->cardinality == 4 && n->cardinality == 5);
+    float p[4] = {0.1f, 0.2f, 0.1f, 0.6f};
+    assert_int_equal(mb_column_best(t, p), 1);
+    succeeded(mb_dataset_from_csv(&d, schema, csv, NULL));
+    int counts[5] = {0};
+    for (int i = 0; i < 200; ++i) ++counts[mb_dataset_describe(d)->cells[2 * i + 1]];
+    for (int i = 0; i < 5; ++i) assert_int_equal(counts[i], 40);
+    mb_dataset_destroy(d), mb_csv_destroy(csv), mb_schema_destroy(schema);
+    s.binning = MB_BINS_EVEN, s.decode = MB_DECODE_MEDIAN;
+    schema = fit(text, &csv, &s);
+    n = mb_schema_column(schema, 1);
+    for (int i = 0; i < 4; ++i) assert_below(fabs(n->edges[i] - 39601.0 * (i + 1) / 5), 1e-6);
+    float half[5] = {0.4f, 0.3f, 0.3f, 0, 0};
+    assert_true(mb_column_number(n, half) == n->medians[1]);
+    mb_csv_destroy(csv), mb_schema_destroy(schema);
+}
+
+/* From a file to a filled one through the library: the network keeps what its columns stand for. */
+static void test_table_file(void **state) {
+    (void)state;
+    char text[16384];
+    int used = sprintf(text, "colour,size,\"a, b\"\n");
+    mb_random r;
+    mb_random_seed(&r, 1);
+    for (int i = 0; i < 300; ++i) {
+        int kind = (int)mb_random_below(&r, 2);
+        used += sprintf(text + used, "%s,%.1f,%s\n", i % 7 ? (kind ? "red" : "blue") : "",
+                        kind * 5 + mb_random_uniform(&r), kind ? "yes" : "no");
+    }
+    put("t.csv", text, (size_t)used);
+    const char *spec = "[model]\nm = -0.9\ncenter = yes\n[tier c]\ncardinality = 2 6 2\ngain = 16\n"
+                       "[tier h]\ngroups = 6\ncardinality = 2\n[block c c]\nkind = dense\n[block h c]\n"
+                       "kind = dense\n[block h h]\nkind = dense\n[data]\ncolumns = c\n[table]\ntest = 0.2\n"
+                       "missing = none\n[train]\nbatch = 32\nlearning_rate = 0.03\n";
+    put("t.ini", spec, strlen(spec));
+    mb_network *network, *again;
+    mb_dataset *train, *test, *all;
+    mb_trainer *trainer;
+    mb_step step;
+    mb_metrics m;
+    mb_score scores[3];
+    mb_schema *schema;
+    succeeded(mb_network_load(&network, at("t.ini")));
+    succeeded(mb_network_schema(network, &schema));
+    assert_null(schema);
+    succeeded(mb_network_load_table(&train, network, at("t.csv"), MB_TRAIN, NULL));
+    succeeded(mb_network_load_table(&all, network, at("t.csv"), MB_ALL, NULL));
+    succeeded(mb_trainer_create(&trainer, network, train, 1));
+    for (int i = 0; i < 80; ++i) succeeded(mb_trainer_step(trainer, &step));
+    succeeded(mb_network_save(network, at("t.safetensors")));
+    succeeded(mb_network_load(&again, at("t.safetensors")));
+    succeeded(mb_network_schema(again, &schema));
+    assert_string_equal(mb_schema_column(schema, 2)->name, "a, b");
+    succeeded(mb_network_load_table(&test, again, at("t.csv"), MB_TEST, NULL));
+    size_t kept = mb_dataset_describe(test)->count;
+    assert_true(kept > 30 && kept < 90 && kept + mb_dataset_describe(train)->count == 300);
+    assert_int_equal(mb_dataset_describe(all)->count, 300);
+    succeeded(mb_evaluate(&m, again, test, &(mb_evaluation){.columns = scores}));
+    print_message("accuracy %.3f and %.3f, RMSE %.3f\n", scores[0].accuracy, scores[2].accuracy, scores[1].rmse);
+    assert_true(scores[0].accuracy > 0.85 && scores[2].accuracy > 0.85 && scores[1].rmse < 0.8);
+    assert_true(isnan(scores[0].rmse));
+    /* the same cells by other names are another table */
+    succeeded(mb_trainer_save(trainer, at("t.safetensors")));
+    for (char *c = text; (c = strstr(c, "blue")) != NULL;) memcpy(c, "teal", 4);
+    put("u.csv", text, (size_t)used);
+    mb_trainer_destroy(trainer), mb_network_destroy(network), mb_dataset_destroy(train);
+    succeeded(mb_network_load(&network, at("t.ini")));
+    succeeded(mb_network_load_table(&train, network, at("u.csv"), MB_TRAIN, NULL));
+    succeeded(mb_trainer_create(&trainer, network, train, 1));
+    failed_as(mb_trainer_resume(trainer, at("t.safetensors")), MB_EINVAL, "other columns or categories");
+    mb_trainer_destroy(trainer);
+    mb_schema_destroy(schema);
+    mb_dataset_destroy(train), mb_dataset_destroy(test), mb_dataset_destroy(all);
+    mb_network_destroy(network), mb_network_destroy(again);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_dataset),  CASE(test_description),    CASE(test_fits),   CASE(test_gradient),
         CASE(test_learning), CASE(test_missing_column), CASE(test_resume),
+        CASE(test_all_roles), CASE(test_label_and_columns), CASE(test_schema),
+        CASE(test_schema_refused), CASE(test_pool_and_bins), CASE(test_table_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ import numpy as np
 
 warnings.filterwarnings("ignore")
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOL = os.path.join(HERE, "..", "..", "build", "monobolt")
+TOOL = os.environ.get("MONOBOLT", os.path.join(HERE, "..", "..", "build", "monobolt"))
 
 
 class Table:
@@ -68,9 +68,11 @@ def load_tables(folder, wanted):
 # ------------------------------------------------------------------- coding for scikit-learn
 
 class Coding:
-    """One-hot categories and standardised numbers, NaN where missing."""
+    """One-hot categories and standardised numbers, NaN where missing. `drop` leaves out the column of
+    the most frequent category: linear regressions would find it by the others."""
 
-    def __init__(self, table, cells):
+    def __init__(self, table, cells, drop=False):
+        self.drop = drop
         self.table, self.blocks = table, []
         columns = []
         for j, kind in enumerate(table.types):
@@ -83,7 +85,9 @@ class Coding:
                 continue
             names = [n for n, _ in collections.Counter(cells[known, j]).most_common()]
             self.blocks.append((len(columns), len(names), names))
-            for name in names:
+            if drop:
+                self.blocks[-1] = (len(columns), len(names) - 1, names)
+            for name in names[drop:]:
                 columns.append(np.where(known, (cells[:, j] == name).astype(float), np.nan))
         self.matrix = np.column_stack(columns)
 
@@ -92,7 +96,10 @@ class Coding:
         first, count, info = self.blocks[j]
         if self.table.types[j] == "n":
             return matrix[:, first] * info[1] + info[0]
-        return np.array([info[k] for k in matrix[:, first:first + count].argmax(axis=1)], dtype=object)
+        shares = matrix[:, first:first + count]
+        if self.drop:
+            shares = np.column_stack([1 - shares.sum(axis=1), shares])
+        return np.array([info[k] for k in shares.argmax(axis=1)], dtype=object)
 
 
 def decode_all(table, coding, matrix):
@@ -121,9 +128,8 @@ def fill_knn(table, cells, _):
 def fill_ridge(table, cells, _):
     from sklearn.experimental import enable_iterative_imputer  # noqa: F401
     from sklearn.impute import IterativeImputer
-    coding = Coding(table, cells)
-    imputer = IterativeImputer(max_iter=5, random_state=0,
-                               n_nearest_features=min(40, coding.matrix.shape[1] - 1))
+    coding = Coding(table, cells, drop=True)
+    imputer = IterativeImputer(max_iter=10, random_state=0)
     return decode_all(table, coding, imputer.fit_transform(coding.matrix))
 
 
@@ -169,7 +175,7 @@ def fill_mice(table, cells, folder):
     renamed.header = ["x%d" % j for j in range(len(table.header))]
     renamed.write(given, cells)
     subprocess.run(["Rscript", os.path.join(HERE, "impute.R"), given, prefix, table.types], check=True,
-                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=900)
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
     made = [np.array(read_csv("%s%d.csv" % (prefix, i))[1], dtype=object) for i in range(1, 6)]
     answers, odds = [], {}
     for j, kind in enumerate(table.types):

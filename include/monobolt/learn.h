@@ -15,8 +15,8 @@ extern "C" {
 /* -------------------------------------------------------------------- data -- */
 
 /* Samples of visible variables, each a category or missing. A sample may have an image, whose pixels
- * are bytes until a network bins them, a label, and columns of a table. What is missing is never a
- * target, neither of training nor of evaluation.                                            */
+ * are bytes until a network bins them and all there, a label, and columns of a table. What is missing is
+ * never a target, neither of training nor of evaluation.                                    */
 typedef struct mb_dataset mb_dataset;
 typedef enum mb_split { MB_ALL, MB_TRAIN, MB_TEST } mb_split;
 
@@ -61,6 +61,14 @@ MB_API mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, 
 MB_API mb_status mb_dataset_from_cells(mb_dataset **dataset, const char *name, size_t count,
                                        size_t columns, const char *const *column_names,
                                        const uint32_t *cardinalities, const int32_t *cells);
+
+/* Labels alone, to be joined with a table. */
+MB_API mb_status mb_dataset_from_labels(mb_dataset **dataset, const char *name, size_t count,
+                                        const int32_t *labels, uint32_t classes);
+
+/* The samples of two datasets side by side, copied: the image and label of one, the columns of the other.
+ * They must have as many samples, and no part twice.                                         */
+MB_API mb_status mb_dataset_join(mb_dataset **dataset, const mb_dataset *a, const mb_dataset *b);
 
 /* Some samples of another, or its first ones, copied. */
 MB_API mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *of,
@@ -120,7 +128,7 @@ typedef enum mb_binning { MB_BINS_QUANTILES, MB_BINS_EVEN } mb_binning;
 typedef enum mb_decode { MB_DECODE_MEAN, MB_DECODE_MEDIAN } mb_decode;
 
 typedef struct mb_schema_settings {
-    int64_t bins;       /* of a column of numbers                              */
+    int64_t bins;       /* of a column of numbers; 0: by the number of rows    */
     int binning;        /* mb_binning                                          */
     int decode;         /* mb_decode                                           */
     int64_t categories; /* most of a column of text                            */
@@ -152,7 +160,8 @@ typedef struct mb_column {
 MB_API mb_status mb_schema_fit(mb_schema **schema, const mb_csv *csv,
                                const mb_schema_settings *settings, const char *missing);
 MB_API void mb_schema_destroy(mb_schema *schema);
-MB_API const mb_column *mb_schema_columns(const mb_schema *schema, size_t *count);
+MB_API size_t mb_schema_count(const mb_schema *schema); /* columns */
+MB_API const mb_column *mb_schema_column(const mb_schema *schema, size_t index); /* NULL: none */
 /* Whether a field of a table stands for a missing value. */
 MB_API bool mb_schema_missing(const mb_schema *schema, const char *field);
 
@@ -163,6 +172,7 @@ typedef struct mb_schema_report {
     size_t unknown;     /* fields of a new category, or that are no numbers: taken as missing  */
     size_t line;        /* of the first of these, and its column                               */
     const char *column;
+    double reserved[2];
 } mb_schema_report;
 
 /* The rows of a table as samples; columns go by name, others are left out. report may be NULL. */
@@ -252,7 +262,7 @@ typedef struct mb_visible {
 
 /* Owned by the network. */
 typedef struct mb_network_info {
-    const mb_visible *visible;      /* [role_count], in the order of a sample's values         */
+    const mb_visible *const *visible; /* [role_count], in the order of a sample's values       */
     size_t role_count;
     size_t values;                  /* visible variables of a sample                           */
     size_t probabilities;           /* floats of their probabilities                           */
@@ -291,6 +301,12 @@ MB_API mb_status mb_network_load_table(mb_dataset **dataset, const mb_network *n
                                        const char *path, mb_split split, mb_schema_report *report);
 /* The columns it has learned, to be destroyed; *schema = NULL: it has none. */
 MB_API mb_status mb_network_schema(const mb_network *network, mb_schema **schema);
+
+/* What the solver observes of samples first .. first+count-1 of a dataset with the masks of run `seed`:
+ * observed [count][variables of the model]. mask: NULL: the network's.                       */
+MB_API mb_status mb_network_draw(const mb_network *network, const mb_dataset *dataset,
+                                 const mb_mask_settings *mask, uint64_t seed, size_t first,
+                                 size_t count, int32_t *observed);
 
 /* values [count][values]: samples first .. first+count-1 of a dataset as this network sees them: pixels
  * binned, MB_HIDDEN where something is missing.                                              */
@@ -345,7 +361,8 @@ MB_API void mb_predictor_destroy(mb_predictor *predictor);
 /* Samples 0 .. count-1 of the dataset; 0: all of them. */
 MB_API mb_status mb_predictor_run(mb_predictor *predictor, const mb_dataset *dataset, size_t count,
                                   mb_predict_show show, mb_predict_take take, void *context);
-/* Makes the running call, in another thread or a signal handler, end with MB_ESTOPPED soon. */
+/* Makes the running call, in another thread or a signal handler, end with MB_ESTOPPED soon; or the next
+ * one, if none is running.                                                                   */
 MB_API void mb_predictor_interrupt(mb_predictor *predictor);
 
 /* ----------------------------------------------------------------- learning -- */

@@ -34,6 +34,15 @@ static size_t character(const char *text, bool *plain) {
     return length;
 }
 
+bool mb_csv_is_utf8(const char *text) {
+    bool plain;
+    for (size_t length; *text != '\0'; text += length) {
+        length = character(text, &plain);
+        if (length == 1 && (unsigned char)*text >= 0x80) return false;
+    }
+    return true;
+}
+
 const char *mb_csv_shown(char out[MB_CSV_SHOWN], const char *text) {
     size_t i = 0, length;
     bool plain;

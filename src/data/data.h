@@ -79,6 +79,9 @@ typedef struct mb_image_errors {
 void mb_image_error_add(mb_image_errors *errors, const float *p, const float *values, uint32_t bins,
                         uint8_t byte);
 
+/* Whether a text is whole UTF-8. */
+bool mb_csv_is_utf8(const char *text);
+
 /* ---- masks ---- */
 
 /* What a sample's values are: pixels, a label or none, columns. */

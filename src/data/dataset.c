@@ -165,6 +165,20 @@ mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, size_t 
     return MB_OK;
 }
 
+mb_status mb_dataset_from_labels(mb_dataset **dataset, const char *name, size_t count,
+                                 const int32_t *labels, uint32_t classes) {
+    if (dataset == NULL) return mb_fail(MB_EINVAL, "mb_dataset_from_labels: dataset is NULL");
+    *dataset = NULL;
+    if (name == NULL || labels == NULL || count == 0) {
+        return mb_fail(MB_EINVAL, "mb_dataset_from_labels: nothing to take labels from");
+    }
+    MB_TRY(labels_check(labels, count, classes));
+    MB_TRY(mb_dataset_begin(dataset, name, count));
+    memcpy((*dataset)->labels, labels, count * sizeof *labels);
+    (*dataset)->info.classes = classes;
+    return MB_OK;
+}
+
 /* Rows of `size` bytes. */
 static void rows_copy(void *to, const void *from, const size_t *rows, size_t count, size_t size) {
     for (size_t i = 0; i < count; ++i) {
@@ -172,37 +186,88 @@ static void rows_copy(void *to, const void *from, const size_t *rows, size_t cou
     }
 }
 
-static mb_status select_images(mb_dataset **out, const mb_dataset_info *of, const size_t *rows,
-                               size_t count) {
+/* Adds copies of some samples' images and labels, if there are any. */
+static mb_status add_images(mb_dataset *d, const mb_dataset_info *of, const size_t *rows,
+                            size_t count) {
     const mb_shape shape = {count, of->height, of->width, of->channels};
-    MB_TRY(mb_dataset_allocate(out, of->name, &shape));
-    rows_copy((*out)->images, of->images, rows, count, mb_shape_pixels(&shape));
-    rows_copy((*out)->labels, of->labels, rows, count, sizeof *of->labels);
-    (*out)->info.classes = of->classes;
-    if (of->class_names == NULL) return MB_OK;
-    (*out)->info.classes = 0;
-    return mb_dataset_name_classes(*out, of->class_names, of->classes);
+    rows_copy(d->labels, of->labels, rows, count, sizeof *of->labels);
+    d->info.classes = of->classes;
+    if (of->class_names) {
+        d->info.classes = 0; /* until their names are there */
+        MB_TRY(mb_dataset_name_classes(d, of->class_names, of->classes));
+    }
+    if (of->images == NULL) return MB_OK;
+    MB_TRY(mb_alloc(&d->images, count, mb_shape_pixels(&shape)));
+    rows_copy(d->images, of->images, rows, count, mb_shape_pixels(&shape));
+    d->info.images = d->images;
+    d->info.height = of->height;
+    d->info.width = of->width;
+    d->info.channels = of->channels;
+    return MB_OK;
 }
 
-static mb_status select_cells(mb_dataset **out, const mb_dataset_info *of, const size_t *rows,
-                              size_t count) {
-    int32_t *cells;
-    MB_TRY(mb_alloc(&cells, count * of->columns, sizeof *cells));
-    rows_copy(cells, of->cells, rows, count, of->columns * sizeof *cells);
-    mb_status status = mb_dataset_from_cells(out, of->name, count, of->columns, of->column_names,
-                                             of->cardinalities, cells);
-    mb_free(cells);
-    MB_TRY(status);
-    mb_dataset *d = *out;
-    if (of->schema) {
-        MB_TRY(mb_schema_copy(&d->schema, of->schema));
-        d->info.schema = d->schema;
-    }
+/* ... and of their cells, if there are any. */
+static mb_status add_cells(mb_dataset *d, const mb_dataset_info *of, const size_t *rows,
+                           size_t count) {
+    size_t all = count * of->columns;
+    if (of->columns == 0) return MB_OK;
+    MB_TRY(mb_names_copy(&d->column_names, of->column_names, of->columns));
+    d->info.columns = of->columns;
+    d->info.column_names = (const char *const *)d->column_names;
+    MB_TRY(mb_alloc(&d->cardinalities, of->columns, sizeof *d->cardinalities));
+    memcpy(d->cardinalities, of->cardinalities, of->columns * sizeof *d->cardinalities);
+    d->info.cardinalities = d->cardinalities;
+    MB_TRY(mb_alloc(&d->cells, all, sizeof *d->cells));
+    rows_copy(d->cells, of->cells, rows, count, of->columns * sizeof *d->cells);
+    d->info.cells = d->cells;
+    if (of->schema) MB_TRY(mb_schema_copy(&d->schema, of->schema));
+    d->info.schema = d->schema;
     if (of->numbers == NULL) return MB_OK;
-    MB_TRY(mb_alloc(&d->numbers, count * of->columns, sizeof *d->numbers));
+    MB_TRY(mb_alloc(&d->numbers, all, sizeof *d->numbers));
     rows_copy(d->numbers, of->numbers, rows, count, of->columns * sizeof *d->numbers);
     d->info.numbers = d->numbers;
     return MB_OK;
+}
+
+/* Images and labels of one, cells of the other, which may be the same. */
+static mb_status combine(mb_dataset **out, const mb_dataset_info *images,
+                         const mb_dataset_info *cells, const size_t *rows, size_t count) {
+    MB_TRY(mb_dataset_begin(out, images->name, count));
+    mb_status status = add_images(*out, images, rows, count);
+    if (status == MB_OK) status = add_cells(*out, cells, rows, count);
+    if (status != MB_OK) {
+        mb_dataset_destroy(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* 0, 1, 2, ... */
+static mb_status count_up(size_t **samples, size_t count) {
+    MB_TRY(mb_alloc(samples, count, sizeof **samples));
+    for (size_t i = 0; i < count; ++i) (*samples)[i] = i;
+    return MB_OK;
+}
+
+mb_status mb_dataset_join(mb_dataset **dataset, const mb_dataset *a, const mb_dataset *b) {
+    size_t *samples;
+    if (dataset == NULL || a == NULL || b == NULL) {
+        return mb_fail(MB_EINVAL, "mb_dataset_join: NULL argument");
+    }
+    *dataset = NULL;
+    const mb_dataset *images = a->info.columns == 0 ? a : b, *cells = images == a ? b : a;
+    if (images->info.columns > 0 || cells->info.images || cells->info.classes > 0) {
+        return mb_fail(MB_EINVAL, "%s and %s both have columns, or both an image or a label",
+                       a->info.name, b->info.name);
+    }
+    if (a->info.count != b->info.count) {
+        return mb_fail(MB_EINVAL, "%s has %zu samples, %s %zu", a->info.name, a->info.count,
+                       b->info.name, b->info.count);
+    }
+    MB_TRY(count_up(&samples, a->info.count));
+    mb_status status = combine(dataset, &images->info, &cells->info, samples, a->info.count);
+    mb_free(samples);
+    return status;
 }
 
 mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *from, const size_t *samples,
@@ -218,13 +283,7 @@ mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *from, const 
         return mb_fail(MB_EINVAL, "sample %zu of %s, which has %zu", samples[i] + 1, of->name,
                        of->count);
     }
-    mb_status status = of->columns > 0 ? select_cells(dataset, of, samples, count)
-                                       : select_images(dataset, of, samples, count);
-    if (status != MB_OK) {
-        mb_dataset_destroy(*dataset);
-        *dataset = NULL;
-    }
-    return status;
+    return combine(dataset, of, of, samples, count);
 }
 
 mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t count) {
@@ -236,8 +295,7 @@ mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t c
     if (count == 0 || count > from->info.count) {
         return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, from->info.count);
     }
-    MB_TRY(mb_alloc(&samples, count, sizeof *samples));
-    for (size_t i = 0; i < count; ++i) samples[i] = i;
+    MB_TRY(count_up(&samples, count));
     mb_status status = mb_dataset_select(dataset, from, samples, count);
     mb_free(samples);
     return status;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/argmax.h"
 #include "base/status.h"
 #include "data/data.h"
 
@@ -64,10 +65,9 @@ void mb_image_bin_values(float *values, uint32_t bins, const uint8_t *bytes, siz
 
 void mb_image_error_add(mb_image_errors *e, const float *p, const float *values, uint32_t bins,
                         uint8_t byte) {
-    uint32_t truth = bin_of(byte, bins), best = 0;
+    uint32_t truth = bin_of(byte, bins), best = mb_argmax(p, bins);
     double width = 1.0 / bins, mean = 0, value = 0; /* mean: of the bin's number */
     for (uint32_t i = 0; i < bins; ++i) {
-        if (p[i] > p[best]) best = i;
         mean += p[i] * i;
         value += p[i] * values[i];
     }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/argmax.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -20,14 +21,15 @@ static const char *const decodings[] = {"mean", "median", NULL};
 const mb_setting *mb_schema_settings_table(size_t *count) {
 #define FIELD(name) .offset = offsetof(mb_schema_settings, name)
     static const mb_setting table[] = {
-        {"bins", MB_INTEGER, FIELD(bins), .fallback = 8, .low = 2, .high = 256,
-         .help = "of a column of numbers; one with no more values than that has a category for each"},
+        {"bins", MB_INTEGER, FIELD(bins), .low = 0, .high = 256,
+         .help = "of a column of numbers; one with no more values than that has a category for each; 0: "
+                 "by the number of rows, 5 to 12"},
         {"binning", MB_CHOICE, FIELD(binning), .choices = binnings,
          .help = "how numbers are cut: equally many in each bin, or bins of equal width"},
         {"decode", MB_CHOICE, FIELD(decode), .choices = decodings,
          .help = "what is written for a number: the expected value, each bin standing for the mean of "
                  "its training values, or the median of the likeliest half"},
-        {"categories", MB_INTEGER, FIELD(categories), .fallback = 50, .low = 2, .high = 1000,
+        {"categories", MB_INTEGER, FIELD(categories), .fallback = 50, .low = 2, .high = 999,
          .help = "most of a column of text; the rest is pooled as (other)"},
         {"rare", MB_INTEGER, FIELD(rare), .fallback = 2, .low = 1, .high = 1e9,
          .help = "texts that stand in fewer rows than this are pooled as (other)"},
@@ -89,9 +91,12 @@ bool mb_schema_missing(const mb_schema *schema, const char *field) {
     return schema && field && is_missing(field, schema->missing);
 }
 
-const mb_column *mb_schema_columns(const mb_schema *schema, size_t *count) {
-    if (count) *count = schema ? schema->count : 0;
-    return schema ? schema->columns : NULL;
+size_t mb_schema_count(const mb_schema *schema) {
+    return schema ? schema->count : 0;
+}
+
+const mb_column *mb_schema_column(const mb_schema *schema, size_t index) {
+    return schema && index < schema->count ? &schema->columns[index] : NULL;
 }
 
 /* ------------------------------------------------------------------------- text -- */
@@ -168,8 +173,8 @@ static size_t bin_of(const mb_column *c, double x) {
 
 /* Edges between sorted values, `bins` at the most; none falls on equal values. */
 static size_t edges_make(double *edges, const double *values, size_t count, size_t distinct,
-                         const mb_schema_settings *s) {
-    size_t bins = (size_t)s->bins, made = 0;
+                         size_t bins, int binning) {
+    size_t made = 0;
     double low = values[0], high = values[count - 1];
     if (distinct <= bins) { /* between any two */
         for (size_t i = 1; i < count; ++i) {
@@ -179,7 +184,7 @@ static size_t edges_make(double *edges, const double *values, size_t count, size
     }
     for (size_t b = 1; b < bins; ++b) {
         double edge;
-        if (s->binning == MB_BINS_EVEN) {
+        if (binning == MB_BINS_EVEN) {
             edge = low + (high - low) * (double)b / (double)bins;
         } else {
             size_t at = b * count / bins;
@@ -212,8 +217,16 @@ static void bins_describe(const mb_column *c, double *means, double *medians, co
     }
 }
 
+/* The settings' or, if they leave it open, the cube root of the number of values. */
+static size_t bins_for(const mb_schema_settings *s, size_t count) {
+    double root = cbrt((double)count);
+    if (s->bins > 0) return s->bins > 1 ? (size_t)s->bins : 2;
+    return root < 5 ? 5 : root > 12 ? 12 : (size_t)root;
+}
+
 static mb_status number_column(mb_column *c, const mb_schema_settings *s, double *values,
                                size_t count) {
+    size_t bins = bins_for(s, count);
     size_t distinct = 1;
     double sum = 0, square = 0, *edges, *means, *medians;
     qsort(values, count, sizeof *values, by_value);
@@ -221,35 +234,49 @@ static mb_status number_column(mb_column *c, const mb_schema_settings *s, double
     for (size_t i = 0; i < count; ++i) sum += values[i] / (double)count;
     for (size_t i = 0; i < count; ++i) square += (values[i] - sum) * (values[i] - sum);
     c->deviation = sqrt(square / (double)count);
-    size_t most = distinct <= (size_t)s->bins ? distinct : (size_t)s->bins;
+    size_t most = distinct <= bins ? distinct : bins;
     MB_TRY(mb_alloc(&edges, most, sizeof *edges));
     c->edges = edges;
     MB_TRY(mb_alloc(&means, most, sizeof *means));
     c->means = means;
     MB_TRY(mb_alloc(&medians, most, sizeof *medians));
     c->medians = medians;
-    c->cardinality = (uint32_t)(1 + edges_make(edges, values, count, distinct, s));
+    c->cardinality = (uint32_t)(1 + edges_make(edges, values, count, distinct, bins, s->binning));
     bins_describe(c, means, medians, values, count);
     return MB_OK;
 }
 
-/* Digits after the point. */
+/* Digits after the point, up to 15; one more: a number with an exponent. */
+enum { DECIMALS_MOST = 15 };
 static uint32_t decimals_of(const char *field) {
     const char *point = strchr(field, '.');
-    return point ? (uint32_t)strspn(point + 1, "0123456789") : 0;
+    size_t digits = point ? strspn(point + 1, "0123456789") : 0;
+    if (strpbrk(field, "eE")) return DECIMALS_MOST + 1;
+    return digits < DECIMALS_MOST ? (uint32_t)digits : DECIMALS_MOST;
 }
 
 /* ---------------------------------------------------------------------- fitting -- */
+
+/* Names and categories are kept as UTF-8. */
+static mb_status text_check(const mb_csv *csv, size_t row, size_t column) {
+    char shown[MB_CSV_SHOWN];
+    if (mb_csv_is_utf8(csv->fields[row * csv->columns + column])) return MB_OK;
+    return mb_fail(MB_EFORMAT, "%s:%zu: '%s' is not UTF-8: convert the file first, with iconv say",
+                   csv->name, csv->lines[row],
+                   mb_csv_shown(shown, csv->fields[row * csv->columns + column]));
+}
 
 /* Column `at` of the rows that are learned from. */
 static mb_status column_fit(mb_column *c, const mb_csv *csv, size_t at, const bool *used,
                             const mb_schema_settings *s, const char *missing, text_count *texts,
                             double *values) {
     size_t count = 0, numbers = 0;
+    MB_TRY(text_check(csv, 0, at));
     MB_TRY(mb_strdup((char **)(uintptr_t)&c->name, csv->fields[at]));
     for (size_t row = 1; row <= csv->rows; ++row) {
         const char *field = csv->fields[row * csv->columns + at];
         if (!used[row - 1] || is_missing(field, missing)) continue;
+        MB_TRY(text_check(csv, row, at));
         if (numbers == count && number_of(field, &values[count])) {
             ++numbers;
             uint32_t decimals = decimals_of(field);
@@ -303,6 +330,7 @@ mb_status mb_schema_fit(mb_schema **out, const mb_csv *csv, const mb_schema_sett
     size_t table_size;
     const mb_setting *table = mb_schema_settings_table(&table_size);
     MB_TRY(mb_settings_check(table, table_size, settings));
+    MB_TRY(MB_RESERVED("mb_schema_settings", settings));
     MB_TRY(names_check(csv));
     mb_schema *schema = NULL;
     text_count *texts = NULL;
@@ -436,11 +464,7 @@ done:
 /* --------------------------------------------------------------------- decoding -- */
 
 uint32_t mb_column_best(const mb_column *c, const float *p) {
-    uint32_t last = c->pooled && c->cardinality > 1 ? c->cardinality - 1 : c->cardinality, best = 0;
-    for (uint32_t i = 1; i < last; ++i) {
-        if (p[i] > p[best]) best = i;
-    }
-    return best;
+    return mb_argmax(p, c->pooled && c->cardinality > 1 ? c->cardinality - 1 : c->cardinality);
 }
 
 double mb_column_number(const mb_column *c, const float *p) {
@@ -456,9 +480,10 @@ double mb_column_number(const mb_column *c, const float *p) {
 }
 
 void mb_column_decode(const mb_column *c, const float *p, char *out, size_t room) {
-    if (c->kind == MB_COLUMN_NUMBER)
-        snprintf(out, room, "%.*f", (int)(c->decimals < 15 ? c->decimals : 15),
-                 mb_column_number(c, p));
+    if (c->kind == MB_COLUMN_NUMBER && c->decimals > DECIMALS_MOST)
+        snprintf(out, room, "%.7g", mb_column_number(c, p));
+    else if (c->kind == MB_COLUMN_NUMBER)
+        snprintf(out, room, "%.*f", (int)c->decimals, mb_column_number(c, p));
     else
         snprintf(out, room, "%s", c->categories[mb_column_best(c, p)]);
 }
@@ -556,7 +581,7 @@ static mb_status column_read(mb_column *c, const json_t *from, const char *name,
     MB_TRY(numbers_read(&c->medians, medians, count));
     c->deviation = json_number_value(json_object_get(from, "deviation"));
     json_int_t decimals = json_integer_value(json_object_get(from, "decimals"));
-    c->decimals = decimals > 0 && decimals < 15 ? (uint32_t)decimals : 0;
+    c->decimals = decimals > 0 && decimals <= DECIMALS_MOST + 1 ? (uint32_t)decimals : 0;
     c->decode = json_integer_value(json_object_get(from, "decode")) == MB_DECODE_MEDIAN;
     bool good = numbers_good(c->edges, count - 1, true) && numbers_good(c->means, count, false) &&
                 numbers_good(c->medians, count, false) && c->deviation >= 0;

@@ -28,7 +28,9 @@ void mb_dataset_mark(const mb_dataset_info *data, uint64_t mark[2]) {
         if (pixels > 0) crc = crc_add(crc, data->images + i * pixels, pixels);
         crc = crc_add(crc, &data->labels[i], sizeof data->labels[i]);
     }
-    crc = crc_add(crc, data->cells, data->count * data->columns * sizeof *data->cells);
+    size_t cells = data->count * data->columns;
+    crc = crc_add(crc, data->cells, cells * sizeof *data->cells);
+    crc = crc_add(crc, data->numbers, cells * sizeof *data->numbers);
     mark[0] = data->count;
     mark[1] = crc;
 }
@@ -148,6 +150,10 @@ mb_status mb_trainer_resume(mb_trainer *t, const char *path) {
     MB_GOTO(done, status, mb_network_from_file(&other, file, path));
     if (strcmp(other->spec->text, t->network->spec->text) != 0) {
         status = mb_fail(MB_EINVAL, "%s is the checkpoint of another spec", path);
+        goto done;
+    }
+    if (strcmp(other->schema ? other->schema : "", t->network->schema ? t->network->schema : "") != 0) {
+        status = mb_fail(MB_EINVAL, "%s was trained on a table with other columns or categories", path);
         goto done;
     }
     MB_GOTO(done, status,

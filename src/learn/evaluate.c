@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/argmax.h"
 #include "base/status.h"
 #include "learn/learn.h"
 
@@ -56,16 +57,8 @@ typedef struct evaluation {
     double residual, iterations, applications, certificate, ms;
 } evaluation;
 
-static uint32_t argmax(const float *row, uint32_t k) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < k; ++i) {
-        if (row[i] > row[best]) best = i;
-    }
-    return best;
-}
-
 static void tally_add(tally *t, const float *row, uint32_t k, int32_t truth) {
-    uint32_t best = argmax(row, k);
+    uint32_t best = mb_argmax(row, k);
     bool right = best == (uint32_t)truth;
     float p = row[truth];
     t->right += right;
@@ -87,10 +80,9 @@ static mb_score tally_score(const tally *t, const char *name) {
 /* The squared error of a number. */
 static void column_error(evaluation *e, size_t v, const float *row, const double *numbers,
                          size_t sample) {
-    size_t count;
-    const mb_column *columns = mb_schema_columns(e->data->schema, &count);
-    if (numbers == NULL || columns == NULL || columns[v].kind != MB_COLUMN_NUMBER) return;
-    double away = mb_column_number(&columns[v], row) - numbers[sample * count + v];
+    const mb_column *column = mb_schema_column(e->data->schema, v);
+    if (numbers == NULL || column == NULL || column->kind != MB_COLUMN_NUMBER) return;
+    double away = mb_column_number(column, row) - numbers[sample * e->data->columns + v];
     e->columns[v].square += away * away;
 }
 
@@ -162,11 +154,11 @@ static void finish(const evaluation *e, mb_metrics *m) {
         m->scores[i] = tally_score(&e->parts[i], e->network->visible[i].name);
     }
     for (size_t c = 0; e->columns && c < e->network->info.columns; ++c) {
-        const mb_column *column = mb_schema_columns(e->data->schema, NULL);
+        const mb_column *column = mb_schema_column(e->data->schema, c);
         mb_score *score = &e->how->columns[c];
         *score = tally_score(&e->columns[c], e->data->column_names[c]);
-        if (column == NULL || column[c].kind != MB_COLUMN_NUMBER) continue;
-        score->rmse = sqrt(e->columns[c].square / (double)score->hidden) / column[c].deviation;
+        if (column == NULL || column->kind != MB_COLUMN_NUMBER || column->deviation == 0) continue;
+        score->rmse = sqrt(e->columns[c].square / (double)score->hidden) / column->deviation;
     }
 }
 

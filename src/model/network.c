@@ -76,7 +76,8 @@ static mb_status parts_make(mb_network *network) {
                                      [MB_ROLE_LABEL] = train->label_temperature,
                                      [MB_ROLE_COLUMNS] = train->column_temperature};
     mb_network_info *info = &network->info;
-    info->visible = network->visible;
+    for (size_t i = 0; i < MB_ROLES; ++i) network->visible_list[i] = &network->visible[i];
+    info->visible = network->visible_list;
     info->dataset = spec->dataset;
     info->spec = spec->text;
     if (spec->image_count > 0) {
@@ -410,6 +411,10 @@ mb_status mb_network_file_write(const mb_network *network, const mb_network_file
 mb_status mb_network_save(const mb_network *network, const char *path) {
     if (network == NULL || path == NULL)
         return mb_fail(MB_EINVAL, "mb_network_save: NULL argument");
+    if (!network->model->accepted) {
+        return mb_fail(MB_EINVAL, "%s is not written: the parameters were not accepted by the last "
+                                  "update of the model", path);
+    }
     mb_network_file file;
     MB_TRY(mb_network_file_begin(network, &file, 0));
     mb_status status = mb_network_file_write(network, &file, path);

@@ -32,6 +32,7 @@ struct mb_network {
     mb_spec *spec;
     mb_model *model;
     mb_visible visible[MB_ROLES];
+    const mb_visible *visible_list[MB_ROLES]; /* for info */
     mb_part parts[MB_ROLES]; /* [info.role_count], in the order of a sample's values           */
     mb_network_info info;
     mb_part_run *runs;       /* of all parts                                                   */

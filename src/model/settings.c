@@ -29,7 +29,7 @@ const mb_setting *mb_train_settings_table(size_t *count) {
          .help = "Adam's decay of the mean gradient"},
         {"beta2", MB_REAL, FIELD(beta2), .fallback = 0.999, .low = 0, .high = 1,
          .high_open = true, .help = "Adam's decay of the mean square"},
-        {"weight_decay", MB_REAL, FIELD(weight_decay), .low = 0, .high = 1,
+        {"weight_decay", MB_REAL, FIELD(weight_decay), .low = 0, .high = 100,
          .help = "share of the weights taken off per step, times the rate"},
         {"clip", MB_REAL, FIELD(clip), .low = 0, .high = INFINITY,
          .help = "largest norm of the gradient; 0: any"},

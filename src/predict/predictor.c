@@ -4,6 +4,7 @@
  * at a time.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -81,7 +82,14 @@ static mb_status predict(mb_predictor *p, const mb_dataset_info *data, mb_predic
         MB_TRY(mb_sample_values(network, data, chunk->first + n, NULL, p->values + n * values));
     }
     memset(p->shown, 0, count * values);
-    MB_TRY(show(context, chunk->first, count, p->values, p->shown));
+    char before[512];
+    snprintf(before, sizeof before, "%s", mb_error());
+    mb_status status = show(context, chunk->first, count, p->values, p->shown);
+    if (status != MB_OK && strncmp(before, mb_error(), sizeof before - 1) == 0) { /* not its own */
+        return mb_fail(status, "what is shown of samples %zu .. %zu could not be told",
+                       chunk->first + 1, chunk->first + count);
+    }
+    MB_TRY(status);
     MB_TRY(mb_network_observe(network, count, p->values, p->shown, p->observed));
     MB_TRY(mb_solver_solve(p->solver, count, p->observed, NULL, p->q, p->logits, p->results,
                            &p->report));
@@ -104,7 +112,6 @@ mb_status mb_predictor_run(mb_predictor *p, const mb_dataset *dataset, size_t co
                        data->count);
     }
     size_t total = count > 0 ? count : data->count;
-    atomic_store(&p->stopping, false);
     for (size_t first = 0; first < total; first += CHUNK) {
         mb_prediction chunk = {.first = first,
                                .count = total - first < CHUNK ? total - first : CHUNK,
@@ -118,7 +125,7 @@ mb_status mb_predictor_run(mb_predictor *p, const mb_dataset *dataset, size_t co
                                .results = p->results,
                                .report = &p->report};
         MB_TRY(predict(p, data, &chunk, show, context));
-        bool stopping = atomic_load(&p->stopping);
+        bool stopping = atomic_exchange(&p->stopping, false);
         if (!stopping && take(context, &chunk)) continue;
         return mb_fail(MB_ESTOPPED, "stopped after %zu of %zu samples",
                        first + (stopping ? 0 : chunk.count), total);

@@ -110,14 +110,36 @@ mb_status mb_network_masks(const mb_network *network, const mb_mask_settings *ma
     return MB_OK;
 }
 
+mb_status mb_network_draw(const mb_network *network, const mb_dataset *dataset,
+                          const mb_mask_settings *mask, uint64_t seed, size_t first, size_t count,
+                          int32_t *observed) {
+    int32_t *values = NULL;
+    uint8_t *shown = NULL;
+    mb_status status;
+    if (network == NULL || dataset == NULL || observed == NULL) {
+        return mb_fail(MB_EINVAL, "mb_network_draw: NULL argument");
+    }
+    size_t all = count * network->info.values;
+    MB_GOTO(done, status, mb_alloc(&values, all, sizeof *values));
+    MB_GOTO(done, status, mb_alloc(&shown, all, sizeof *shown));
+    MB_GOTO(done, status, mb_network_values(network, dataset, first, count, values));
+    MB_GOTO(done, status,
+            mb_network_masks(network, mask ? mask : &network->spec->mask, seed, first, count, shown));
+    status = mb_network_observe(network, count, values, shown, observed);
+done:
+    mb_free(values);
+    mb_free(shown);
+    return status;
+}
+
 /* One part of one sample; `values` and `shown` are those of the part. */
 static mb_status part_observe(const mb_part *part, size_t sample, const int32_t *values,
                               const uint8_t *shown, int32_t *observed) {
     for (size_t v = 0; v < part->visible->variables; ++v) {
         if (!shown[v] || values[v] == MB_HIDDEN) continue;
         if (values[v] < 0 || (uint32_t)values[v] >= part->visible->cardinalities[v]) {
-            return mb_fail(MB_EINVAL, "sample %zu: %s %zu is %d, which is outside 0..%d", sample,
-                           part->visible->name, v, (int)values[v],
+            return mb_fail(MB_EINVAL, "sample %zu: %s %zu is %d, which is outside 0..%d", sample + 1,
+                           part->visible->name, v + 1, (int)values[v],
                            (int)part->visible->cardinalities[v] - 1);
         }
         for (size_t t = 0; t < part->tier_count; ++t) {

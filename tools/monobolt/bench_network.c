@@ -49,8 +49,7 @@ typedef struct session {
     double multiply_adds;
     mb_sgemm_speed peak; /* the best so far */
     double *figures;     /* [FIGURES][repeats] */
-    uint8_t *shown;
-    int32_t *values, *observed;
+    int32_t *observed;
     float *q;
     mb_result *results;
 } session;
@@ -65,7 +64,7 @@ static void session_free(session *s) {
     mb_trainer_destroy(s->trainer);
     mb_dataset_destroy(s->images);
     mb_network_destroy(s->network);
-    free(s->figures), free(s->shown), free(s->values), free(s->observed), free(s->q);
+    free(s->figures), free(s->observed), free(s->q);
     free(s->results);
 }
 
@@ -342,25 +341,20 @@ static int make_batch(session *s) {
     const mb_dataset_info *data = mb_dataset_describe(s->images);
     const mb_model *model = mb_network_model(s->network);
     mb_mask_settings mask = *mb_network_mask_settings(s->network);
-    size_t values = s->info->values;
+    size_t variables = mb_model_variables(model);
     mask.inject = 0;
-    s->shown = malloc(s->batch * values);
-    s->values = malloc(s->batch * values * sizeof *s->values);
-    s->observed = malloc(s->batch * mb_model_variables(model) * sizeof *s->observed);
+    s->observed = malloc(s->batch * variables * sizeof *s->observed);
     s->q = malloc(s->batch * mb_model_size(model) * sizeof *s->q);
     s->results = malloc(s->batch * sizeof *s->results);
-    if (!s->shown || !s->values || !s->observed || !s->q || !s->results) {
+    if (!s->observed || !s->q || !s->results) {
         return cli_fail("out of memory for a batch of %zu", s->batch);
     }
-    for (size_t n = 0; n < s->batch; ++n) { /* from the start again where there are fewer */
-        if (mb_network_values(s->network, s->images, n % data->count, 1, s->values + n * values) !=
+    for (size_t n = 0; n < s->batch; n += data->count) { /* from the start again where there are fewer */
+        size_t count = s->batch - n < data->count ? s->batch - n : data->count;
+        if (mb_network_draw(s->network, s->images, &mask, 1, 0, count, s->observed + n * variables) !=
             MB_OK) {
             return failed();
         }
-    }
-    if (mb_network_masks(s->network, &mask, 1, 0, s->batch, s->shown) != MB_OK ||
-        mb_network_observe(s->network, s->batch, s->values, s->shown, s->observed) != MB_OK) {
-        return failed();
     }
     return CLI_OK;
 }

@@ -76,7 +76,10 @@ int data_load(mb_dataset **dataset, const mb_network *network, const char *given
     if (strcmp(name, "digits") == 0) {
         return digits(dataset, info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
-    if (data_is_table(name)) return table_load(dataset, network, name, split);
+    if (data_is_table(name)) { /* of another file than was learned from, every row is a test */
+        bool other = info->dataset == NULL || strcmp(name, info->dataset) != 0;
+        return table_load(dataset, network, name, other && split == MB_TEST ? MB_ALL : split);
+    }
     bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
         for (const char *const *known = mb_fetch_names(); *known; ++known) {

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "data.h"
 
@@ -22,8 +23,7 @@ typedef struct filling {
     mb_csv *csv;
     mb_schema *schema;
     mb_dataset *rows;
-    const mb_column *columns;
-    size_t *column_of; /* [columns of the file]: of the schema; SIZE_MAX: none */
+    size_t *from;      /* [columns of the file]: of the schema; SIZE_MAX: none */
     bool *hide;        /* [columns of the schema]: predicted in every row      */
     struct {
         FILE *out;
@@ -50,20 +50,24 @@ void csv_field(FILE *out, const char *text) {
 
 /* ------------------------------------------------------------------------ set-up -- */
 
+static const mb_column *column_of(const filling *f, size_t c) {
+    return mb_schema_column(f->schema, c);
+}
+
 static int match_columns(filling *f) {
-    f->column_of = calloc(f->csv->columns, sizeof *f->column_of);
+    f->from = calloc(f->csv->columns, sizeof *f->from);
     f->hide = calloc(f->info->columns, sizeof *f->hide);
-    if (!f->column_of || !f->hide) return cli_fail("out of memory");
+    if (!f->from || !f->hide) return cli_fail("out of memory");
     for (size_t i = 0; i < f->csv->columns; ++i) {
-        f->column_of[i] = SIZE_MAX;
+        f->from[i] = SIZE_MAX;
         for (size_t c = 0; c < f->info->columns; ++c) {
-            if (strcmp(f->columns[c].name, f->csv->fields[i]) == 0) f->column_of[i] = c;
+            if (strcmp(column_of(f, c)->name, f->csv->fields[i]) == 0) f->from[i] = c;
         }
     }
     for (const char *name = cli_text(f->args, "hide"); name && *name;) {
         size_t length = strcspn(name, ","), c = 0;
-        while (c < f->info->columns && (strlen(f->columns[c].name) != length ||
-                                        strncmp(f->columns[c].name, name, length) != 0)) {
+        while (c < f->info->columns && (strlen(column_of(f, c)->name) != length ||
+                                        strncmp(column_of(f, c)->name, name, length) != 0)) {
             ++c;
         }
         if (c == f->info->columns) {
@@ -75,13 +79,24 @@ static int match_columns(filling *f) {
     return CLI_OK;
 }
 
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 /* FILE.csv, FILE.cells.csv, FILE.rows.csv; a folder gets filled.csv. */
 static int name_files(filling *f) {
     const char *given = cli_text(f->args, "out");
     char stem[3200];
     if (given == NULL) given = "out/filled.csv";
     if (strlen(given) > FOLDER_LENGTH) return cli_usage("--out: the name is too long");
-    snprintf(stem, sizeof stem, "%s%s", given, data_is_table(given) ? "" : "/filled.csv");
+    size_t length = strlen(given);
+    bool file = length > 4 && strcmp(given + length - 4, ".csv") == 0;
+    if (!file && data_is_table(given)) return cli_usage("--out: %s cannot be compressed", given);
+    snprintf(stem, sizeof stem, "%s%s", given, file ? "" : "/filled.csv");
+    if (same_file(stem, f->args->operands[1])) {
+        return cli_usage("--out: %s is the table that is read: choose another name", stem);
+    }
     char *slash = strrchr(stem, '/');
     if (slash != NULL && slash != stem) {
         *slash = '\0';
@@ -103,12 +118,16 @@ static int name_files(filling *f) {
 static int prepare(filling *f, const mb_network *network) {
     const char *path = f->args->operands[1];
     mb_schema_report report;
+    static const char *const others[] = {"mask", "observe", "patch", "label", "seed",
+                                         "split", "limit", "columns"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+        if (cli_has(f->args, others[i])) return cli_usage("--%s is for images", others[i]);
+    }
     if (f->args->operand_count > 2) return cli_usage("a table is filled one at a time");
     if (mb_network_schema(network, &f->schema) != MB_OK) return cli_fail("%s", mb_error());
     if (f->schema == NULL) {
         return cli_fail("%s has learned no table: train it first", f->args->operands[0]);
     }
-    f->columns = mb_schema_columns(f->schema, NULL);
     if (mb_csv_load(&f->csv, path) != MB_OK ||
         mb_dataset_from_csv(&f->rows, f->schema, f->csv, &report) != MB_OK) {
         return cli_fail("%s", mb_error());
@@ -144,7 +163,7 @@ static void put_cell(filling *f, size_t row, const char *column, const char *tex
 
 /* Column c of a row is to be filled: its probabilities are p. */
 static void fill(filling *f, size_t row, size_t c, const float *p) {
-    const mb_column *column = &f->columns[c];
+    const mb_column *column = column_of(f, c);
     char text[TEXT_MOST];
     double best = p[mb_column_best(column, p)];
     mb_column_decode(column, p, text, sizeof text);
@@ -167,7 +186,7 @@ static void fill_row(filling *f, size_t row, const float *p, const size_t *offse
     size_t before = f->filled;
     for (size_t i = 0; i < f->csv->columns; ++i) {
         const char *field = f->csv->fields[(row + 1) * f->csv->columns + i];
-        size_t c = f->column_of[i];
+        size_t c = f->from[i];
         if (i > 0) fputc(',', f->files[FILLED].out);
         if (c != SIZE_MAX && (f->hide[c] || mb_schema_missing(f->schema, field)))
             fill(f, row, c, p + offset[c]);
@@ -185,7 +204,7 @@ static void fill_row(filling *f, size_t row, const float *p, const size_t *offse
 static bool take_answers(void *context, const mb_prediction *a) {
     filling *f = context;
     size_t *offset = calloc(f->info->columns, sizeof *offset);
-    const mb_visible *visible = &f->info->visible[0];
+    const mb_visible *visible = f->info->visible[0];
     if (offset == NULL) return false;
     for (size_t c = 1; c < f->info->columns; ++c) {
         offset[c] = offset[c - 1] + visible->cardinalities[c - 1];
@@ -257,7 +276,9 @@ static int fill_all(filling *f, mb_network *network, const mb_solver_settings *s
 int infer_table(const cli_args *args, mb_network *network, const mb_solver_settings *given) {
     filling f = {.args = args, .info = mb_network_describe(network)};
     mb_solver_settings exact = *given, *settings = &exact;
-    if (exact.stop == MB_STOP_RESIDUAL) { /* rows are cheap: until the certificate is small */
+    const mb_solver_settings *own = mb_network_solver_settings(network);
+    if (exact.stop == own->stop && exact.tolerance == own->tolerance &&
+        exact.max_iterations == own->max_iterations) { /* rows are cheap: until that is small */
         exact.stop = MB_STOP_CERTIFICATE;
         exact.tolerance = EXACT;
         exact.max_iterations = ITERATIONS_MOST;
@@ -271,7 +292,7 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
         free(f.files[i].text);
     }
     json_decref(f.json);
-    free(f.column_of), free(f.hide);
+    free(f.from), free(f.hide);
     mb_dataset_destroy(f.rows);
     mb_schema_destroy(f.schema);
     mb_csv_destroy(f.csv);

@@ -208,8 +208,7 @@ static void add_entropy(const mb_tier_desc *tier, const mb_tier_info *info, cons
 
 /* One image after another: this is a look, not a benchmark. */
 static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *solver,
-                                 const mb_dataset *data, int32_t *observed, float *q,
-                                 int32_t *values, uint8_t *shown) {
+                                 const mb_dataset *data, int32_t *observed, float *q) {
     const mb_model *model = mb_network_model(network);
     const mb_model_desc *desc = mb_model_describe(model);
     double sum[TIERS_MAX] = {0}, count[TIERS_MAX] = {0};
@@ -217,9 +216,7 @@ static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *so
     mb_status status = MB_OK;
     mask.inject = 0;
     for (size_t n = 0; status == MB_OK && n < f->images; ++n) {
-        status = mb_network_values(network, data, n, 1, values);
-        if (status == MB_OK) status = mb_network_masks(network, &mask, 1, n, 1, shown);
-        if (status == MB_OK) status = mb_network_observe(network, 1, values, shown, observed);
+        status = mb_network_draw(network, data, &mask, 1, n, 1, observed);
         if (status == MB_OK) {
             status = mb_solver_solve(solver, 1, observed, NULL, q, NULL, NULL, NULL);
         }
@@ -238,7 +235,6 @@ static mb_status measure_entropy(findings *f, mb_network *network, mb_solver *so
 /* Looks at the tiers' marginals on a few images, if these are there. */
 static int look(const cli_args *args, findings *f, mb_network *network, mb_solver *solver) {
     const mb_model *model = mb_network_model(network);
-    const mb_network_info *info = mb_network_describe(network);
     mb_dataset *images;
     int64_t count;
     if (!cli_integer(args, "images", 0, IMAGES_MAX, &count)) return CLI_USAGE;
@@ -249,14 +245,12 @@ static int look(const cli_args *args, findings *f, mb_network *network, mb_solve
     f->images = (size_t)count < data->count ? (size_t)count : data->count;
     int32_t *observed = calloc(mb_model_variables(model), sizeof *observed);
     float *q = calloc(mb_model_size(model), sizeof *q);
-    int32_t *values = calloc(info->values, sizeof *values);
-    uint8_t *shown = calloc(info->values, 1);
-    if (!observed || !q || !values || !shown) {
+    if (!observed || !q) {
         code = cli_fail("out of memory");
-    } else if (measure_entropy(f, network, solver, images, observed, q, values, shown) != MB_OK) {
+    } else if (measure_entropy(f, network, solver, images, observed, q) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
-    free(observed), free(q), free(values), free(shown);
+    free(observed), free(q);
     mb_dataset_destroy(images);
     return code;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 #include "data.h"
@@ -20,21 +21,25 @@ static const cli_option options[] = {
 enum { STEPS = 1500, BATCH = 64, EPOCHS_LEAST = 8, EPOCHS_MOST = 1000 };
 enum { HIDDEN_LEAST = 16, HIDDEN_MOST = 96 };
 
+static uint32_t cardinality(const mb_schema *schema, size_t i) {
+    return mb_schema_column(schema, i)->cardinality;
+}
+
 /* "3 5 2*2": runs of equal cardinalities. */
-static void print_cardinalities(FILE *out, const mb_column *columns, size_t count) {
+static void print_cardinalities(FILE *out, const mb_schema *schema, size_t count) {
     for (size_t i = 0, run; i < count; i += run) {
-        for (run = 1; i + run < count && columns[i + run].cardinality == columns[i].cardinality;) ++run;
+        for (run = 1; i + run < count && cardinality(schema, i + run) == cardinality(schema, i);) ++run;
         if (run > 1)
-            fprintf(out, " %zu*%u", run, columns[i].cardinality);
+            fprintf(out, " %zu*%u", run, cardinality(schema, i));
         else
-            fprintf(out, " %u", columns[i].cardinality);
+            fprintf(out, " %u", cardinality(schema, i));
     }
     fputc('\n', out);
 }
 
-static void print_columns(FILE *out, const mb_column *columns, size_t count) {
+static void print_columns(FILE *out, const mb_schema *schema, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-        const mb_column *c = &columns[i];
+        const mb_column *c = mb_schema_column(schema, i);
         char shown[MB_CSV_SHOWN];
         fprintf(out, ";   %-24s ", mb_csv_shown(shown, c->name));
         if (c->kind == MB_COLUMN_NUMBER)
@@ -50,21 +55,21 @@ static size_t between(double x, size_t least, size_t most) {
     return x < (double)most ? (size_t)x : most;
 }
 
-static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_column *columns,
+static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_schema *schema,
                        size_t count, const mb_schema_settings *table, const char *missing) {
     size_t entries = 0;
     double learned = (double)csv->rows * (1 - table->test);
-    for (size_t i = 0; i < count; ++i) entries += columns[i].cardinality;
+    for (size_t i = 0; i < count; ++i) entries += cardinality(schema, i);
     size_t hidden = between(2 * sqrt((double)entries * (double)count), HIDDEN_LEAST, HIDDEN_MOST);
     size_t epochs = between(STEPS * (double)BATCH / fmax(learned, BATCH), EPOCHS_LEAST, EPOCHS_MOST);
     fprintf(out,
             "; %zu rows of %zu columns:\n", csv->rows, count);
-    print_columns(out, columns, count);
+    print_columns(out, schema, count);
     fprintf(out,
             "; Learn it with `monobolt train`, fill holes with `monobolt infer`; docs/tables.md.\n\n"
             "[model]\nm = -0.9\ncenter = yes\n\n"
             "[tier cells]                 ; the columns, in their order\ncardinality =");
-    print_cardinalities(out, columns, count);
+    print_cardinalities(out, schema, count);
     fprintf(out,
             "gain = 64\n\n"
             "[tier hidden]                ; what they have in common\ngroups = %zu\ncardinality = 2\n\n"
@@ -73,13 +78,13 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
             "[block hidden hidden]\nkind = dense\n\n"
             "[solver]\ntolerance = 1e-2\nmax_iterations = 100\nadjoint_tolerance = 0.1\n\n"
             "[data]\ncolumns = cells\ndataset = %s\n\n"
-            "[table]\nbins = %lld                   ; of numbers with more values than that\n"
+            "[table]\nbins = %lld                   ; of numbers; 0: by the number of rows\n"
             "binning = %s\ndecode = %s\ncategories = %lld\nrare = %lld\nmissing = %s\n"
             "test = %g                 ; share of the rows kept for testing; 0: learn from all\n\n"
             "[mask]\nobserve = 0.6              ; share of the cells that is shown in training ...\n"
             "observe_range = 0.35       ; ... give or take this much\n\n"
-            "[train]\nepochs = %zu\nbatch = %d\nlearning_rate = 0.02\nschedule = cosine\n"
-            "weight_decay = 0.02\ncolumn_weight = 1\ncolumn_temperature = 1\n",
+            "[train]\nepochs = %zu\nbatch = %d\nlearning_rate = 0.01\nschedule = cosine\n"
+            "weight_decay = 3\ncolumn_weight = 1\ncolumn_temperature = 1\n",
             hidden, path, (long long)table->bins,
             table->binning == MB_BINS_EVEN ? "even" : "quantiles",
             table->decode == MB_DECODE_MEDIAN ? "median" : "mean", (long long)table->categories,
@@ -97,12 +102,15 @@ static int check_texts(const char *path, const char *missing) {
 static int print_spec(const cli_args *args, const mb_csv *csv, const mb_schema *schema,
                       const mb_schema_settings *table, const char *missing) {
     const char *path = args->operands[0], *to = cli_text(args, "out");
-    size_t count, length = 0;
-    const mb_column *columns = mb_schema_columns(schema, &count);
-    char *text = NULL;
+    struct stat exists;
+    if (to && stat(to, &exists) == 0) {
+        return cli_fail("%s exists, and may have been edited: choose another --out, or remove it", to);
+    }
+    size_t count = mb_schema_count(schema), length = 0;
+        char *text = NULL;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
-    write_spec(out, path, csv, columns, count, table, missing);
+    write_spec(out, path, csv, schema, count, table, missing);
     int code = fclose(out) == 0 ? CLI_OK : cli_fail("out of memory");
     if (code == CLI_OK && to == NULL) {
         fputs(text, stdout);

@@ -148,15 +148,15 @@ static csv_row row_of(const training *t, const mb_step *step, const mb_metrics *
     put(&c, 20, (double)step->step, "%s", "step");
     put(&c, 6, e->loss, "%s", "loss");
     for (size_t i = 0; i < info->role_count; ++i) {
-        put(&c, 6, e->terms[i].loss, "%s_loss", info->visible[i].name);
-        put(&c, 6, e->terms[i].error, "%s_error", info->visible[i].name);
+        put(&c, 6, e->terms[i].loss, "%s_loss", info->visible[i]->name);
+        put(&c, 6, e->terms[i].error, "%s_error", info->visible[i]->name);
     }
     put(&c, 4, e->iterations, "%s", "iterations");
     put(&c, 4, e->adjoint_iterations, "%s", "adjoint_iterations");
     put(&c, 4, e->certificate, "%s", "certificate");
     put(&c, 4, step->learning_rate, "%s", "learning_rate");
     for (size_t i = 0; i < info->role_count; ++i) {
-        mb_score s = mb_metrics_score(m, info->visible[i].name);
+        mb_score s = mb_metrics_score(m, info->visible[i]->name);
         put(&c, 6, s.accuracy, "test_%s_accuracy", s.name);
         put(&c, 6, s.nll, "test_%s_nll", s.name);
         put(&c, 6, s.ece, "test_%s_ece", s.name);
@@ -246,7 +246,7 @@ static void time_text(char *out, size_t room, long seconds) {
 static double term_error(const training *t, const mb_step *step) {
     const mb_network_info *info = mb_network_describe(t->network);
     for (size_t i = 0; i < info->role_count; ++i) {
-        if (info->visible[i].role != MB_ROLE_IMAGE) return step->means.terms[i].error;
+        if (info->visible[i]->role != MB_ROLE_IMAGE) return step->means.terms[i].error;
     }
     return NAN;
 }
