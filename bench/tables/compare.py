@@ -193,7 +193,7 @@ def fill_monobolt(table, cells, folder):
     out, filled = os.path.join(folder, "out"), os.path.join(folder, "filled.csv")
     table.write(given, cells)
     quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run(["rm", "-rf", out], check=True)
+    subprocess.run(["rm", "-rf", out, spec], check=True)
     subprocess.run([TOOL, "spec", given, "--out", spec, "--test", "0"] + OPTIONS.spec.split(), **quiet)
     for change in OPTIONS.change or []:
         key, value = change.split("=")

@@ -12,15 +12,15 @@
 #include "data.h"
 
 static const cli_option options[] = {
-    {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
-    {"split", "train|test", "test", "which images"},
-    {"observe", "P[,P...]", NULL, "share of the pixels that is shown; default: the spec's"},
+    {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
+    {"split", "train|test", "test", "which samples"},
+    {"observe", "P[,P...]", NULL, "share of the pixels or columns that is shown; default: the spec's"},
     {"mask", "KIND", NULL, "random, patch, top or bottom; default: the spec's"},
     {"patch", "N", NULL, "side of the hidden square"},
     {"inject", NULL, NULL, "show the label too"},
     {"runs", "N", "5", "masks to try"},
     {"seed", "N", "1", "of the first mask; the next ones count up"},
-    {"limit", "N", "0", "only the first N images; 0: all"},
+    {"limit", "N", "0", "only the first N samples; 0: all"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -88,6 +88,13 @@ static void statistics(const figures *runs, size_t count, size_t line, double *m
     *deviation = count > 1 ? sqrt(square / (double)(count - 1)) : 0;
 }
 
+/* Of one column, summed over the masks; `runs` had it hidden. */
+typedef struct column_sums {
+    const char *name;
+    double accuracy, rmse, nll, ece, hidden;
+    size_t runs;
+} column_sums;
+
 typedef struct evaluation {
     const cli_args *args;
     mb_network *network;
@@ -96,6 +103,9 @@ typedef struct evaluation {
     mb_solver_settings settings;
     int64_t runs, seed, limit, run; /* run: the one at work */
     json_t *json;
+    size_t column_count;
+    column_sums *columns; /* of a table */
+    mb_score *scores;     /* of one run */
 } evaluation;
 
 static bool show_progress(void *context, size_t done, size_t total) {
@@ -103,6 +113,49 @@ static bool show_progress(void *context, size_t done, size_t total) {
     cli_progress("observe %g, mask %lld of %lld: %zu of %zu samples", e->mask.observe,
                  (long long)e->run + 1, (long long)e->runs, done, total);
     return true;
+}
+
+static void add_columns(evaluation *e) {
+    for (size_t c = 0; c < e->column_count; ++c) {
+        const mb_score *s = &e->scores[c];
+        column_sums *to = &e->columns[c];
+        to->name = s->name;
+        if (s->hidden == 0) continue;
+        to->hidden += (double)s->hidden;
+        to->accuracy += s->accuracy;
+        to->rmse += s->rmse;
+        to->nll += s->nll;
+        to->ece += s->ece;
+        ++to->runs;
+    }
+}
+
+/* A line per column: what share was found, or how far off numbers are; bits; calibration. */
+static void print_columns(const evaluation *e) {
+    printf("  %-26s %10s %10s %10s %12s\n", "column", "accuracy", "RMSE", "bits", "calibration");
+    for (size_t c = 0; c < e->column_count; ++c) {
+        const column_sums *s = &e->columns[c];
+        double runs = (double)s->runs;
+        char shown[MB_CSV_SHOWN], rmse[16] = "";
+        if (s->runs == 0) continue;
+        if (!isnan(s->rmse)) snprintf(rmse, sizeof rmse, "%.3f", s->rmse / runs);
+        printf("  %-26s %8.1f %% %10s %10.3f %10.1f %%\n", mb_csv_shown(shown, s->name),
+               100 * s->accuracy / runs, rmse, s->nll / runs, 100 * s->ece / runs);
+    }
+}
+
+static json_t *json_columns(const evaluation *e) {
+    json_t *list = json_array();
+    for (size_t c = 0; c < e->column_count; ++c) {
+        const column_sums *s = &e->columns[c];
+        double runs = (double)s->runs;
+        json_array_append_new(
+            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "name", json_string_nocheck(s->name), "hidden",
+                            cli_json_number(s->hidden), "accuracy", cli_json_number(s->accuracy / runs),
+                            "rmse", cli_json_number(s->rmse / runs), "nll",
+                            cli_json_number(s->nll / runs), "ece", cli_json_number(s->ece / runs)));
+    }
+    return list;
 }
 
 /* One pass per mask; *runs is to be freed. */
@@ -117,13 +170,15 @@ static int take_runs(evaluation *e, figures **out, size_t *samples) {
                              .seed = (uint64_t)(e->seed + e->run),
                              .limit = (size_t)e->limit,
                              .progress = show_progress,
-                             .context = e};
+                             .context = e,
+                             .columns = e->scores};
         mb_status status = mb_evaluate(&metrics, e->network, e->images, &how);
         if (status != MB_OK) {
             cli_progress_end();
             return cli_fail("%s", mb_error());
         }
         runs[e->run] = figures_of(&metrics);
+        add_columns(e);
         *samples = metrics.samples;
     }
     cli_progress_end();
@@ -156,6 +211,7 @@ static void print_figure(const evaluation *e, const figure *f, double mean, doub
 static int evaluate(evaluation *e) {
     figures *runs;
     size_t samples = 0;
+    if (e->columns) memset(e->columns, 0, e->column_count * sizeof *e->columns);
     int code = take_runs(e, &runs, &samples);
     json_t *object = json_object();
     if (code == CLI_OK && !e->json) print_title(e, samples);
@@ -170,7 +226,9 @@ static int evaluate(evaluation *e) {
             print_figure(e, &runs[0].list[i], mean, deviation);
         }
     }
+    if (code == CLI_OK && !e->json && e->column_count > 0) print_columns(e);
     if (code == CLI_OK && e->json) {
+        if (e->column_count > 0) json_object_set_new(object, "columns", json_columns(e));
         json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
         json_object_set_new(object, "samples", json_integer((json_int_t)samples));
         json_object_set_new(object, "runs", json_integer(e->runs));
@@ -200,6 +258,12 @@ static int set_mask(evaluation *e) {
 
 static int load_images(evaluation *e) {
     mb_split split;
+    e->column_count = mb_network_describe(e->network)->columns;
+    if (e->column_count > 0) {
+        e->columns = calloc(e->column_count, sizeof *e->columns);
+        e->scores = calloc(e->column_count, sizeof *e->scores);
+        if (!e->columns || !e->scores) return cli_fail("out of memory");
+    }
     if (!data_split(cli_text(e->args, "split"), &split)) return CLI_USAGE;
     return data_load(&e->images, e->network, cli_text(e->args, "data"), split);
 }
@@ -240,6 +304,7 @@ static int run(const cli_args *args) {
         code = cli_json(e.json);
     else
         json_decref(e.json);
+    free(e.columns), free(e.scores);
     mb_dataset_destroy(e.images);
     mb_network_destroy(e.network);
     return code;
@@ -247,13 +312,15 @@ static int run(const cli_args *args) {
 
 const cli_command command_eval = {
     .name = "eval",
-    .summary = "measure a network on images with hidden pixels",
+    .summary = "measure how well a network finds what is hidden",
     .operands = "NETWORK",
     .least = 1,
     .most = 1,
-    .about = "Hides pixels and the label of test images, and prints how well the network finds "
-             "them: accuracy, errors, calibration, and what the solver did; mean and standard "
-             "deviation over the masks. Options of the solver override the network's.",
+    .about = "Hides pixels and the label of test images, or fields of a table's test rows, and prints how "
+             "well the network finds them: accuracy, errors, calibration, and what the solver did; mean "
+             "and standard deviation over the masks; of a table also a line per column. The rows of "
+             "another table than the one that was learned (--data) are all used. Options of the solver "
+             "override the network's.",
     .options = options,
     .settings = mb_solver_settings_table,
     .run = run};

@@ -62,6 +62,7 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
     for (size_t i = 0; i < count; ++i) entries += cardinality(schema, i);
     size_t hidden = between(2 * sqrt((double)entries * (double)count), HIDDEN_LEAST, HIDDEN_MOST);
     size_t epochs = between(STEPS * (double)BATCH / fmax(learned, BATCH), EPOCHS_LEAST, EPOCHS_MOST);
+    double decay = fmin(fmax(0.5 * sqrt(1000 / learned), 0.1), 2); /* more rows bear larger weights */
     fprintf(out,
             "; %zu rows of %zu columns:\n", csv->rows, count);
     print_columns(out, schema, count);
@@ -84,11 +85,11 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
             "[mask]\nobserve = 0.6              ; share of the cells that is shown in training ...\n"
             "observe_range = 0.35       ; ... give or take this much\n\n"
             "[train]\nepochs = %zu\nbatch = %d\nlearning_rate = 0.01\nschedule = cosine\n"
-            "weight_decay = 3\ncolumn_weight = 1\ncolumn_temperature = 1\n",
+            "weight_decay = %.2g\ncolumn_weight = 1\ncolumn_temperature = 1\n",
             hidden, path, (long long)table->bins,
             table->binning == MB_BINS_EVEN ? "even" : "quantiles",
             table->decode == MB_DECODE_MEDIAN ? "median" : "mean", (long long)table->categories,
-            (long long)table->rare, missing, table->test, epochs, BATCH);
+            (long long)table->rare, missing, table->test, epochs, BATCH, decay);
 }
 
 /* What a line of a spec can hold. */

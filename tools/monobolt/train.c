@@ -19,13 +19,13 @@
 #include "plot.h"
 
 static const cli_option options[] = {
-    {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
+    {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
     {"out", "DIR", NULL, "where the results go; default: out/ and the name of the spec"},
     {"resume", NULL, NULL, "go on from the checkpoint in the output folder"},
     {"steps", "N", "0", "stop after this many steps in all; 0: after the spec's epochs"},
-    {"validate", "N", "1000", "test images to look at after each epoch; 0: none"},
+    {"validate", "N", "1000", "test samples to look at after each epoch; 0: none"},
     {"checkpoint", "SECONDS", "60", "time between checkpoints within an epoch; 0: one a step"},
-    {"limit", "N", "0", "use only the first N training images; 0: all"},
+    {"limit", "N", "0", "use only the first N training samples; 0: all"},
     {"threads", "N", "0", "worker threads; 0: one per processor"},
     {"json", NULL, NULL, "print a JSON object per epoch"},
     {0}};
@@ -491,7 +491,7 @@ static int run(const cli_args *args) {
 
 const cli_command command_train = {
     .name = "train",
-    .summary = "learn a model from images",
+    .summary = "learn a model from images or a table",
     .operands = "SPEC",
     .least = 1,
     .most = 1,
