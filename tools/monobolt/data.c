@@ -54,6 +54,12 @@ void data_notes(const mb_network *network, const char *path, const mb_schema_rep
     }
 }
 
+void data_exact(mb_solver_settings *settings) {
+    settings->stop = MB_STOP_CERTIFICATE;
+    settings->tolerance = 1e-2;
+    settings->max_iterations = 3000;
+}
+
 /* What a table has that the network does not know is said once, on stderr. */
 static int table_load(mb_dataset **dataset, const mb_network *network, const char *path,
                       mb_split split) {

@@ -10,6 +10,7 @@
 
 #include "cli.h"
 #include "data.h"
+#include "table_page.h"
 
 static const cli_option options[] = {
     {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
@@ -21,6 +22,7 @@ static const cli_option options[] = {
     {"runs", "N", "5", "masks to try"},
     {"seed", "N", "1", "of the first mask; the next ones count up"},
     {"limit", "N", "0", "only the first N samples; 0: all"},
+    {"page", "FILE.html", NULL, "of a table: write a page to look at"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -236,6 +238,18 @@ static int evaluate(evaluation *e) {
     }
     json_decref(object);
     free(runs);
+    const char *page = cli_text(e->args, "page");
+    if (code != CLI_OK || page == NULL) return code;
+    size_t rows = mb_dataset_describe(e->images)->count;
+    table_page p = {.network = e->network,
+                    .rows = e->images,
+                    .settings = &e->settings,
+                    .mask = &e->mask,
+                    .seed = (uint64_t)(e->seed + e->runs - 1), /* which the scores are of */
+                    .limit = (size_t)e->limit < rows ? (size_t)e->limit : 0,
+                    .scores = e->scores};
+    code = table_page_write(&p, page);
+    if (code == CLI_OK && !e->json) printf("%s: open it in a browser\n", page);
     return code;
 }
 
@@ -271,6 +285,9 @@ static int load_images(evaluation *e) {
 static int run_all(evaluation *e) {
     const char *list = cli_text(e->args, "observe");
     int code = set_mask(e);
+    if (code == CLI_OK && cli_has(e->args, "page") && e->column_count == 0) {
+        return cli_usage("--page is for tables");
+    }
     if (code != CLI_OK) return code;
     if (list == NULL) return evaluate(e);
     for (int pass = 0; pass < 2; ++pass) { /* all are looked at before the first is used */

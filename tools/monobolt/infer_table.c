@@ -14,8 +14,7 @@
 
 #include "data.h"
 
-enum { TEXT_MOST = 4096, CELLS = 0, ROWS, FILLED, FILES, ITERATIONS_MOST = 3000 };
-#define EXACT 1e-2
+enum { TEXT_MOST = 4096, CELLS = 0, ROWS, FILLED, FILES };
 
 typedef struct filling {
     const cli_args *args;
@@ -278,10 +277,8 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
     mb_solver_settings exact = *given, *settings = &exact;
     const mb_solver_settings *own = mb_network_solver_settings(network);
     if (exact.stop == own->stop && exact.tolerance == own->tolerance &&
-        exact.max_iterations == own->max_iterations) { /* rows are cheap: until that is small */
-        exact.stop = MB_STOP_CERTIFICATE;
-        exact.tolerance = EXACT;
-        exact.max_iterations = ITERATIONS_MOST;
+        exact.max_iterations == own->max_iterations) {
+        data_exact(&exact);
     }
     if (f.info->role_count > 1) return cli_fail("networks of images and columns are not for infer");
     if (cli_has(args, "json")) f.json = json_array();
