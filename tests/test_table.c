@@ -627,12 +627,52 @@ static void test_table_file(void **state) {
     mb_network_destroy(network), mb_network_destroy(again);
 }
 
+/* What looks like a number and is none; numbers far from zero; lists of missing values; many columns. */
+static void test_odd_fields(void **state) {
+    (void)state;
+    mb_csv *csv;
+    mb_dataset *d;
+    mb_schema_settings s = {.categories = 50, .rare = 1};
+    mb_schema *schema = fit("zip,hex,huge,ms\n00123,0x1F,1e300,1700000000000\n00999,0x20,-1e300,1700000060000\n"
+                            "00123,0x1F,2,1700000030000\n",
+                            &csv, &s);
+    for (size_t c = 0; c < 3; ++c) assert_int_equal(mb_schema_column(schema, c)->kind, MB_COLUMN_TEXT);
+    const mb_column *ms = mb_schema_column(schema, 3);
+    float p[3] = {0.3f, 0.3f, 0.3999f}; /* which do not quite sum to one */
+    double number = mb_column_number(ms, p);
+    assert_below(fabs(number - 1700000033000.0), 200);
+    mb_csv_destroy(csv), mb_schema_destroy(schema);
+    s.test = 0;
+    const char *text = "a\n-99\n5\nnone\n6\n";
+    succeeded(mb_csv_parse(&csv, "t.csv", text, strlen(text)));
+    succeeded(mb_schema_fit(&schema, csv, &s, "none , -99"));
+    assert_true(mb_schema_column(schema, 0)->kind == MB_COLUMN_NUMBER);
+    assert_true(mb_schema_missing(schema, " -99") && !mb_schema_missing(schema, "5"));
+    mb_csv_destroy(csv), mb_schema_destroy(schema);
+    schema_refuses("a;b\n1;2\n", "separated by commas");
+
+    /* cardinalities on several lines; a table of other cardinalities is refused */
+    const char *spec = "[model]\nm = 0\n[tier c]\ncardinality = 3 5\ncardinality = 2*2 4\ncardinality = 3 6\n"
+                       "[block c c]\nkind = dense\n[data]\ncolumns = c\n";
+    mb_network *network;
+    put("lines.ini", spec, strlen(spec));
+    succeeded(mb_network_load(&network, at("lines.ini")));
+    assert_memory_equal(mb_network_visible(network, MB_ROLE_COLUMNS)->cardinalities, cardinalities,
+                        sizeof cardinalities);
+    schema = fit("a,b,c,d,e,f,g\nx,x,x,x,x,x,x\ny,y,y,y,y,y,y\n", &csv, &s);
+    succeeded(mb_dataset_from_csv(&d, schema, csv, NULL));
+    mb_metrics m;
+    failed_as(mb_evaluate(&m, network, d, NULL), MB_EINVAL, "column 1 (a) has 2 categories");
+    mb_dataset_destroy(d), mb_csv_destroy(csv), mb_schema_destroy(schema);
+    mb_network_destroy(network);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_dataset),  CASE(test_description),    CASE(test_fits),   CASE(test_gradient),
         CASE(test_learning), CASE(test_missing_column), CASE(test_resume),
         CASE(test_all_roles), CASE(test_label_and_columns), CASE(test_schema),
-        CASE(test_schema_refused), CASE(test_pool_and_bins), CASE(test_table_file),
+        CASE(test_schema_refused), CASE(test_pool_and_bins), CASE(test_odd_fields), CASE(test_table_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

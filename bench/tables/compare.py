@@ -122,7 +122,14 @@ def fill_mode(table, cells, _):
 def fill_knn(table, cells, _):
     from sklearn.impute import KNNImputer
     coding = Coding(table, cells)
-    return decode_all(table, coding, KNNImputer(n_neighbors=10).fit_transform(coding.matrix))
+    filled = KNNImputer(n_neighbors=10).fit_transform(coding.matrix)
+    odds = {}
+    for j, kind in enumerate(table.types):  # the neighbours' shares
+        if kind == "c":
+            first, count, names = coding.blocks[j]
+            shares = np.clip(filled[:, first:first + count], 0, 1)
+            odds[j] = [dict(zip(names, row / max(row.sum(), 1e-9))) for row in shares]
+    return decode_all(table, coding, filled)[0], odds
 
 
 def fill_ridge(table, cells, _):
@@ -134,7 +141,8 @@ def fill_ridge(table, cells, _):
 
 
 def fill_forest(table, cells, _):
-    """missForest's rounds with scikit-learn's forests: every column from all others, until five rounds."""
+    """missForest's scheme with scikit-learn's forests of 50 trees: every column from all others, three
+    rounds; categories are numbered by frequency."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
     n, columns = cells.shape
     coding = Coding(table, cells)
@@ -258,7 +266,8 @@ def score(table, hidden, answers, odds):
             all_values = np.array([float(v) for v in table.cells[:, j] if v != ""])
             scale = all_values.std() or 1.0
             away = (np.array([float(v) for v in truth]) - answers[j][rows].astype(float)) / scale
-            square += float(np.nansum(away ** 2))
+            away[np.isnan(away)] = 3.0  # not filled at all
+            square += float(np.sum(away ** 2))
             numbers += len(rows)
             continue
         right += int((answers[j][rows] == truth).sum())
@@ -313,6 +322,35 @@ def write_table(results, path):
                                                           " | ".join(cells)))
 
 
+def write_summary(results, path):
+    """A line per table and share, a column per method, the best in bold."""
+    methods = list(collections.OrderedDict.fromkeys(r["method"] for r in results))
+    with open(path, "w") as out:
+        for figure, title, factor, digits, best_of in (
+                ("accuracy", "Accuracy of categories, %", 100, 1, max),
+                ("rmse", "RMSE of numbers, standardised", 1, 3, min),
+                ("bits", "Bits per categorical cell", 1, 3, min),
+                ("ece", "Calibration error, %", 100, 1, min)):
+            lines = []
+            for table in collections.OrderedDict.fromkeys(r["table"] for r in results):
+                for rate in sorted({r["rate"] for r in results}):
+                    means = {}
+                    for m in methods:
+                        values = [r[figure] for r in results if (r["table"], r["rate"], r["method"])
+                                  == (table, rate, m) and not math.isnan(r[figure])]
+                        if values:
+                            means[m] = factor * sum(values) / len(values)
+                    if not means:
+                        continue
+                    best = best_of(means.values())
+                    cells = ["–" if m not in means else
+                             ("**%.*f**" if means[m] == best else "%.*f") % (digits, means[m])
+                             for m in methods]
+                    lines.append("| %s | %d %% | %s |" % (table, round(100 * rate), " | ".join(cells)))
+            out.write("| %s | hidden | %s |\n|---|---|%s\n%s\n\n" % (
+                title, " | ".join(methods), "---|" * len(methods), "\n".join(lines)))
+
+
 def main():
     global OPTIONS
     parser = argparse.ArgumentParser(prog="bench/tables/run")
@@ -348,6 +386,7 @@ def main():
         out.writeheader()
         out.writerows(results)
     write_table(results, os.path.join(OPTIONS.out, "table.md"))
+    write_summary(results, os.path.join(OPTIONS.out, "summary.md"))
     print(os.path.join(OPTIONS.out, "table.md"))
 
 

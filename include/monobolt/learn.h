@@ -236,8 +236,9 @@ typedef struct mb_train_settings {
     bool flip;                    /* left and right                                           */
     double rotate;                /* degrees, either way                                      */
     double zoom;                  /* larger or smaller by up to this share                    */
+    double jitter;                /* numbers of a table that are shown: moved by so many bins (deviation) */
     int gradient;                 /* mb_gradient_kind                                         */
-    double reserved[8];           /* zero                                                     */
+    double reserved[7];           /* zero                                                     */
 } mb_train_settings;
 MB_API const mb_setting *mb_train_settings_table(size_t *count);
 

@@ -97,7 +97,7 @@ mb_status mb_mask_draw(uint8_t *shown, const mb_mask_settings *mask, const mb_ma
                        uint64_t seed, uint64_t sample);
 
 /* What is drawn from a seed: each kind has its own streams. */
-enum { MB_STREAM_ORDER = 1, MB_STREAM_MASK, MB_STREAM_LABEL, MB_STREAM_AUGMENT };
+enum { MB_STREAM_ORDER = 1, MB_STREAM_MASK, MB_STREAM_LABEL, MB_STREAM_AUGMENT, MB_STREAM_JITTER };
 static inline uint64_t mb_stream_seed(uint64_t seed, int stream) {
     return seed * 16 + (uint64_t)stream;
 }

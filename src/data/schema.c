@@ -51,21 +51,26 @@ static bool is_missing(const char *field, const char *missing) {
     while (length > 0 && (*field == ' ' || *field == '\t')) ++field, --length;
     if (length == 0) return true;
     for (const char *token = missing; *token != '\0';) {
-        size_t size = strcspn(token, ",");
-        if (size == length && strncmp(token, field, size) == 0) return true;
+        token += strspn(token, " \t");
+        size_t size = strcspn(token, ","), used = size;
+        while (used > 0 && (token[used - 1] == ' ' || token[used - 1] == '\t')) --used;
+        if (used == length && strncmp(token, field, used) == 0) return true;
         token += size + (token[size] == ',');
     }
     return false;
 }
 
-/* A finite number and nothing else. */
+/* A number and nothing else, of a size whose squares are numbers as well. */
+#define NUMBER_MOST 1e150
 static bool number_of(const char *field, double *number) {
     char *end;
     field += strspn(field, " \t");
-    if (strchr("+-.0123456789", *field) == NULL || *field == '\0') return false;
+    const char *digits = field + strspn(field, "+-");
+    if (strchr(".0123456789", *digits) == NULL || *digits == '\0') return false;
+    if (digits[0] == '0' && strspn(digits + 1, "0123456789xX") > 0) return false; /* 007: a code */
     *number = strtod(field, &end);
     end += strspn(end, " \t");
-    return *end == '\0' && isfinite(*number);
+    return *end == '\0' && fabs(*number) < NUMBER_MOST;
 }
 
 /* ------------------------------------------------------------------- destruction -- */
@@ -257,13 +262,18 @@ static uint32_t decimals_of(const char *field) {
 
 /* ---------------------------------------------------------------------- fitting -- */
 
-/* Names and categories are kept as UTF-8. */
+/* Names and categories are kept as UTF-8, and are not essays. */
+enum { TEXT_MOST = 1000 };
 static mb_status text_check(const mb_csv *csv, size_t row, size_t column) {
     char shown[MB_CSV_SHOWN];
-    if (mb_csv_is_utf8(csv->fields[row * csv->columns + column])) return MB_OK;
+    const char *text = csv->fields[row * csv->columns + column];
+    if (strlen(text) > TEXT_MOST) {
+        return mb_fail(MB_EFORMAT, "%s:%zu: '%s' has more than %d bytes: leave that column out", csv->name,
+                       csv->lines[row], mb_csv_shown(shown, text), TEXT_MOST);
+    }
+    if (mb_csv_is_utf8(text)) return MB_OK;
     return mb_fail(MB_EFORMAT, "%s:%zu: '%s' is not UTF-8: convert the file first, with iconv say",
-                   csv->name, csv->lines[row],
-                   mb_csv_shown(shown, csv->fields[row * csv->columns + column]));
+                   csv->name, csv->lines[row], mb_csv_shown(shown, text));
 }
 
 /* Column `at` of the rows that are learned from. */
@@ -286,7 +296,8 @@ static mb_status column_fit(mb_column *c, const mb_csv *csv, size_t at, const bo
     }
     if (count == 0) {
         char shown[MB_CSV_SHOWN];
-        return mb_fail(MB_EFORMAT, "%s:%zu: column '%s' has no value in any row: leave it out",
+        return mb_fail(MB_EFORMAT, "%s:%zu: column '%s' has no value in the rows that are learned from: leave it "
+                       "out",
                        csv->name, csv->lines[0], mb_csv_shown(shown, c->name));
     }
     c->decode = s->decode;
@@ -302,6 +313,10 @@ static mb_status names_check(const mb_csv *csv) {
     for (size_t i = 0; i < csv->columns; ++i) {
         char shown[MB_CSV_SHOWN];
         size_t first;
+        if (csv->columns == 1 && strpbrk(csv->fields[0], ";\t")) {
+            return mb_fail(MB_EFORMAT, "%s:%zu: one column, '%s': fields must be separated by commas",
+                           csv->name, csv->lines[0], mb_csv_shown(shown, csv->fields[0]));
+        }
         if (csv->fields[i][0] == '\0') {
             return mb_fail(MB_EFORMAT, "%s:%zu: column %zu has no name", csv->name, csv->lines[0],
                            i + 1);
@@ -475,8 +490,13 @@ double mb_column_number(const mb_column *c, const float *p) {
         while (i + 1 < c->cardinality && (sum += p[i]) < 0.5) ++i;
         return c->medians[i];
     }
-    for (uint32_t i = 0; i < c->cardinality; ++i) sum += p[i] * c->means[i];
-    return sum;
+    /* from the likeliest: p does not quite sum to one, and numbers may be large */
+    double from = c->means[mb_argmax(p, c->cardinality)], total = 0;
+    for (uint32_t i = 0; i < c->cardinality; ++i) {
+        sum += (double)p[i] * (c->means[i] - from);
+        total += p[i];
+    }
+    return from + (total > 0 ? sum / total : 0);
 }
 
 void mb_column_decode(const mb_column *c, const float *p, char *out, size_t room) {
@@ -514,12 +534,13 @@ static json_t *column_json(const mb_column *c) {
 
 mb_status mb_schema_to_json(const mb_schema *schema, char **text) {
     json_t *list = json_array();
+    bool good = true;
     for (size_t i = 0; i < schema->count; ++i) {
-        json_array_append_new(list, column_json(&schema->columns[i]));
+        good &= json_array_append_new(list, column_json(&schema->columns[i])) == 0;
     }
     json_t *all = json_pack("{s:o,s:o}", "missing", json_string_nocheck(schema->missing),
                             "columns", list);
-    char *made = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *made = all && good ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(all);
     mb_status status = made ? mb_strdup(text, made)
                             : mb_fail(MB_ENOMEM, "out of memory for the columns' names");

@@ -57,8 +57,8 @@ typedef struct evaluation {
     double residual, iterations, applications, certificate, ms;
 } evaluation;
 
-static void tally_add(tally *t, const float *row, uint32_t k, int32_t truth) {
-    uint32_t best = mb_argmax(row, k);
+/* best: what would be answered. */
+static void tally_add(tally *t, const float *row, uint32_t best, int32_t truth) {
     bool right = best == (uint32_t)truth;
     float p = row[truth];
     t->right += right;
@@ -99,9 +99,12 @@ static void score_part(evaluation *e, size_t index, size_t sample, const int32_t
             size_t v = run->first + i;
             const float *row = p + run->offset + i * run->k;
             if (observed[v] != MB_HIDDEN || values[v] == MB_HIDDEN) continue;
-            tally_add(&e->parts[index], row, run->k, values[v]);
+            const mb_column *column = mb_schema_column(e->data->schema, v);
+            bool text = visible->role == MB_ROLE_COLUMNS && column && column->kind == MB_COLUMN_TEXT;
+            uint32_t best = text ? mb_column_best(column, row) : mb_argmax(row, run->k);
+            tally_add(&e->parts[index], row, best, values[v]);
             if (columns) {
-                tally_add(&e->columns[v], row, run->k, values[v]);
+                tally_add(&e->columns[v], row, best, values[v]);
                 column_error(e, v, row, e->data->numbers, sample);
             }
             if (image) {

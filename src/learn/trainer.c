@@ -145,6 +145,26 @@ static mb_status draw_worker(void *context, size_t index, size_t workers) {
     return MB_OK;
 }
 
+/* Moves the numbers that are shown to bins nearby; what is asked for stays as it is. */
+static void jitter(mb_trainer *t, uint64_t step) {
+    const mb_part *part = mb_network_part(t->network, MB_ROLE_COLUMNS);
+    const mb_train_settings *s = &t->network->spec->train;
+    for (size_t n = 0; n < t->batch; ++n) {
+        mb_random random;
+        int32_t *observed =
+            t->observed + n * t->network->model->variables + part->tiers[0]->first_variable;
+        mb_random_stream(&random, mb_stream_seed((uint64_t)s->seed, MB_STREAM_JITTER),
+                         step * t->batch + n);
+        for (size_t c = 0; c < part->visible->variables; ++c) {
+            const mb_column *column = mb_schema_column(t->data->schema, c);
+            if (column->kind != MB_COLUMN_NUMBER) continue;
+            double moved = round((double)observed[c] + s->jitter * mb_random_normal(&random));
+            if (observed[c] == MB_HIDDEN) continue;
+            observed[c] = (int32_t)fmin(fmax(moved, 0), (double)column->cardinality - 1);
+        }
+    }
+}
+
 static mb_status draw_batch(mb_trainer *t, uint64_t step) {
     const mb_spec *spec = t->network->spec;
     double progress = (double)step / (double)t->steps_per_epoch;
@@ -156,7 +176,9 @@ static mb_status draw_batch(mb_trainer *t, uint64_t step) {
     mask.observe_range = ramp(0, mask.observe_range, spec->train.observe_ramp, progress);
     MB_TRY(mb_network_masks(t->network, &mask, (uint64_t)spec->train.seed, step * t->batch,
                             t->batch, t->shown));
-    return mb_network_observe(t->network, t->batch, t->values, t->shown, t->observed);
+    MB_TRY(mb_network_observe(t->network, t->batch, t->values, t->shown, t->observed));
+    if (spec->train.jitter > 0 && t->data->schema) jitter(t, step);
+    return MB_OK;
 }
 
 /* ----------------------------------------------------------------- the gradient -- */

@@ -237,6 +237,24 @@ static mb_status unknown_key(reader *r, const char *key, const char *const *name
                        r->section->title, nearest);
 }
 
+struct mb_ini_joined {
+    struct mb_ini_joined *next;
+    char text[];
+};
+
+/* One more line of a list. */
+static mb_status list_add(reader *r, const char **text, const char *more) {
+    struct mb_ini_joined *joined;
+    size_t length = strlen(*text), all = length + strlen(more) + 2;
+    if (all > MB_INI_SIZE_MAX) return mb_ini_fail(r->ini, r->line, "a list that is too long");
+    MB_TRY(mb_alloc(&joined, 1, sizeof *joined + all));
+    snprintf(joined->text, all, "%s %s", *text, more);
+    joined->next = r->ini->joined;
+    r->ini->joined = joined;
+    *text = joined->text;
+    return MB_OK;
+}
+
 static mb_status key_set(reader *r, const char *key, const char *value) {
     mb_ini_section *section = r->section;
     if (section == NULL) {
@@ -250,6 +268,16 @@ static mb_status key_set(reader *r, const char *key, const char *value) {
     if (type_without(section->type, key)) {
         return mb_ini_fail(r->ini, r->line, "'%s' cannot be set in [%s]", key, section->title);
     }
+    size_t settings;
+    const mb_setting *table = type_table(section->type, &settings);
+    const mb_ini_text *text = i >= settings ? &section->type->texts[i - settings] : NULL;
+    if (section->key_lines[i] != 0 && text && text->list && *value != '\0') {
+        const char *kept;
+        memcpy(&kept, (char *)section->values + text->offset, sizeof kept);
+        MB_TRY(list_add(r, &kept, value));
+        memcpy((char *)section->values + text->offset, &kept, sizeof kept);
+        return MB_OK;
+    }
     if (section->key_lines[i] != 0) {
         return mb_ini_fail(r->ini, r->line, "duplicate key '%s' in [%s] (first on line %u)", key,
                            section->title, section->key_lines[i]);
@@ -258,16 +286,14 @@ static mb_status key_set(reader *r, const char *key, const char *value) {
     if (*value == '\0') {
         return mb_ini_fail(r->ini, r->line, "'%s' in [%s] has no value", key, section->title);
     }
-    size_t settings;
-    const mb_setting *table = type_table(section->type, &settings);
-    if (i < settings) {
+    if (text == NULL) {
         if (mb_settings_set(table, settings, section->values, key, value) == MB_OK) return MB_OK;
         char why[384];
         snprintf(why, sizeof why, "%s", mb_error());
         return mb_ini_fail(r->ini, r->line, "%s", why);
     }
     const char *kept = string_keep(r, value, strlen(value));
-    memcpy((char *)section->values + section->type->texts[i - settings].offset, &kept, sizeof kept);
+    memcpy((char *)section->values + text->offset, &kept, sizeof kept);
     return MB_OK;
 }
 
@@ -399,6 +425,11 @@ fail:
 void mb_ini_destroy(mb_ini *ini) {
     if (ini == NULL) return;
     for (size_t i = 0; i < ini->count; ++i) mb_free(ini->sections[i].values);
+    while (ini->joined) {
+        struct mb_ini_joined *next = ini->joined->next;
+        mb_free(ini->joined);
+        ini->joined = next;
+    }
     mb_free(ini->sections);
     mb_free(ini->strings);
     mb_free(ini->name);

@@ -26,6 +26,7 @@ typedef struct mb_ini_text {
     const char *name;
     size_t offset; /* of a const char * in the values: NULL when the key is absent */
     const char *values, *fallback, *help; /* for documents */
+    bool list; /* may stand on several lines, which are joined by blanks */
 } mb_ini_text;
 
 typedef struct mb_ini_type {
@@ -54,6 +55,7 @@ typedef struct mb_ini {
     mb_ini_section *sections; /* in the order of the file                              */
     size_t count;
     char *strings; /* all words and texts                                   */
+    struct mb_ini_joined *joined; /* texts of several lines, the last first */
 } mb_ini;
 
 /* Reads `text`, which may hold anything at all. MB_EFORMAT with "name:line: what is wrong". */

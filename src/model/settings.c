@@ -64,6 +64,9 @@ const mb_setting *mb_train_settings_table(size_t *count) {
          .help = "augmentation: degrees, either way"},
         {"zoom", MB_REAL, FIELD(zoom), .low = 0, .high = 0.9,
          .help = "augmentation: larger or smaller by up to this share"},
+        {"jitter", MB_REAL, FIELD(jitter), .low = 0, .high = 100,
+         .help = "augmentation of tables: numbers that are shown move by so many bins, as a standard "
+                 "deviation, so that near ones are treated alike"},
         {"gradient", MB_CHOICE, FIELD(gradient), .choices = gradients,
          .help = "of the solution by the implicit function theorem, or of its iterations"},
     };

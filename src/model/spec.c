@@ -62,10 +62,11 @@ static const mb_setting *tier_table(size_t *count) {
 }
 
 static const mb_ini_text tier_texts[] = {
-    {"grid", offsetof(tier_values, grid), "ROWSxCOLUMNS", "1x1", "cells of the tier"},
+    {"grid", offsetof(tier_values, grid), "ROWSxCOLUMNS", "1x1", "cells of the tier", false},
     {"cardinality", offsetof(tier_values, cardinality), "K, or K K 40*K", NULL,
      "categories of each variable; a 1x1 tier may list one number per variable, 40*2 being forty "
-     "twos"},
+     "twos, on several such lines if need be",
+     true},
 };
 
 static const mb_setting *block_table(size_t *count) {
@@ -97,12 +98,15 @@ typedef struct data_values {
 static const mb_ini_text data_texts[] = {
     {"image", offsetof(data_values, image), "TIER...", "none",
      "the tier of the pixels: its groups are the channels, its cardinality the bins. Several tiers of "
-     "one shape may carry the same pixels: shown or hidden together, their logits are added up"},
-    {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable"},
+     "one shape may carry the same pixels: shown or hidden together, their logits are added up",
+     false},
+    {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable",
+     false},
     {"columns", offsetof(data_values, columns), "TIER", "none",
-     "the 1x1 tier of a table's columns, a variable each; image or columns are needed"},
+     "the 1x1 tier of a table's columns, a variable each; image or columns are needed", false},
     {"dataset", offsetof(data_values, dataset), "NAME", "none",
-     "what the tool takes when it is not told: a name that monobolt fetch knows, or a folder"},
+     "what the tool takes when it is not told: a name that monobolt fetch knows, a folder or a CSV file",
+     false},
 };
 
 typedef struct table_values {
@@ -113,7 +117,7 @@ typedef struct table_values {
 #define MISSING "NA,?"
 static const mb_ini_text table_texts[] = {
     {"missing", offsetof(table_values, missing), "TEXT,TEXT...", MISSING,
-     "fields that stand for a missing value; empty ones always do"},
+     "fields that stand for a missing value; empty ones always do", false},
 };
 
 enum { MODEL, TIER, BLOCK, SOLVER, DATA, TABLE, MASK, TRAIN, TYPE_COUNT };

@@ -32,7 +32,8 @@ static mb_status columns_fit(const mb_network *network, const mb_dataset_info *d
                        part->visible->variables);
     }
     for (size_t c = 0; c < data->columns; ++c) {
-        if (data->cardinalities[c] <= part->visible->cardinalities[c]) continue;
+        uint32_t has = data->cardinalities[c], room = part->visible->cardinalities[c];
+        if (data->schema ? has == room : has <= room) continue;
         char shown[MB_CSV_SHOWN];
         return mb_fail(MB_EINVAL, "%s: column %zu (%s) has %" PRIu32
                                   " categories, the network's %" PRIu32,

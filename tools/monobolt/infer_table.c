@@ -14,7 +14,7 @@
 
 #include "data.h"
 
-enum { TEXT_MOST = 4096, CELLS = 0, ROWS, FILLED, FILES };
+enum { TEXT_MOST = 4096, FILLED = 0, CELLS, ROWS, FILES };
 
 typedef struct filling {
     const cli_args *args;
@@ -24,6 +24,7 @@ typedef struct filling {
     mb_dataset *rows;
     size_t *from;      /* [columns of the file]: of the schema; SIZE_MAX: none */
     bool *hide;        /* [columns of the schema]: predicted in every row      */
+    bool *added;       /* [columns of the schema]: ... and not in the file     */
     struct {
         FILE *out;
         char *text, path[4096];
@@ -56,7 +57,8 @@ static const mb_column *column_of(const filling *f, size_t c) {
 static int match_columns(filling *f) {
     f->from = calloc(f->csv->columns, sizeof *f->from);
     f->hide = calloc(f->info->columns, sizeof *f->hide);
-    if (!f->from || !f->hide) return cli_fail("out of memory");
+    f->added = calloc(f->info->columns, sizeof *f->added);
+    if (!f->from || !f->hide || !f->added) return cli_fail("out of memory");
     for (size_t i = 0; i < f->csv->columns; ++i) {
         f->from[i] = SIZE_MAX;
         for (size_t c = 0; c < f->info->columns; ++c) {
@@ -73,6 +75,8 @@ static int match_columns(filling *f) {
             return cli_usage("--hide: the network has no column '%.*s'", (int)length, name);
         }
         f->hide[c] = true;
+        size_t at;
+        f->added[c] = !mb_csv_find(f->csv, column_of(f, c)->name, &at);
         name += length + (name[length] == ',');
     }
     return CLI_OK;
@@ -93,9 +97,6 @@ static int name_files(filling *f) {
     bool file = length > 4 && strcmp(given + length - 4, ".csv") == 0;
     if (!file && data_is_table(given)) return cli_usage("--out: %s cannot be compressed", given);
     snprintf(stem, sizeof stem, "%s%s", given, file ? "" : "/filled.csv");
-    if (same_file(stem, f->args->operands[1])) {
-        return cli_usage("--out: %s is the table that is read: choose another name", stem);
-    }
     char *slash = strrchr(stem, '/');
     if (slash != NULL && slash != stem) {
         *slash = '\0';
@@ -108,6 +109,10 @@ static int name_files(filling *f) {
     snprintf(f->files[CELLS].path, sizeof f->files[CELLS].path, "%s.cells.csv", stem);
     snprintf(f->files[ROWS].path, sizeof f->files[ROWS].path, "%s.rows.csv", stem);
     for (int i = 0; i < FILES; ++i) {
+        if (same_file(f->files[i].path, f->args->operands[1])) {
+            return cli_usage("--out: %s is the table that is read: choose another name",
+                             f->files[i].path);
+        }
         f->files[i].out = open_memstream(&f->files[i].text, &f->files[i].length);
         if (f->files[i].out == NULL) return cli_fail("out of memory");
     }
@@ -192,6 +197,11 @@ static void fill_row(filling *f, size_t row, const float *p, const size_t *offse
         else
             csv_field(f->files[FILLED].out, field);
     }
+    for (size_t c = 0; c < f->info->columns; ++c) {
+        if (!f->added[c]) continue;
+        fputc(',', f->files[FILLED].out);
+        fill(f, row, c, p + offset[c]);
+    }
     fputc('\n', f->files[FILLED].out);
     fprintf(f->files[ROWS].out, "%zu,%zu,%zu,%s,%u,%.4g\n", row + 1, f->csv->lines[row + 1],
             f->filled - before, mb_outcome_name(result->outcome), result->iterations,
@@ -258,6 +268,11 @@ static int fill_all(filling *f, mb_network *network, const mb_solver_settings *s
         if (i > 0) fputc(',', f->files[FILLED].out);
         csv_field(f->files[FILLED].out, f->csv->fields[i]);
     }
+    for (size_t c = 0; c < f->info->columns; ++c) {
+        if (!f->added[c]) continue;
+        fputc(',', f->files[FILLED].out);
+        csv_field(f->files[FILLED].out, column_of(f, c)->name);
+    }
     fputc('\n', f->files[FILLED].out);
     fputs("row,line,column,value,probability\n", f->files[CELLS].out);
     fputs("row,line,filled,outcome,iterations,certificate\n", f->files[ROWS].out);
@@ -289,7 +304,7 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
         free(f.files[i].text);
     }
     json_decref(f.json);
-    free(f.from), free(f.hide);
+    free(f.from), free(f.hide), free(f.added);
     mb_dataset_destroy(f.rows);
     mb_schema_destroy(f.schema);
     mb_csv_destroy(f.csv);

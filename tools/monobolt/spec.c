@@ -25,14 +25,14 @@ static uint32_t cardinality(const mb_schema *schema, size_t i) {
     return mb_schema_column(schema, i)->cardinality;
 }
 
-/* "3 5 2*2": runs of equal cardinalities. */
+/* "cardinality = 3 5 2*2": runs of equal ones, as many lines as it takes. */
 static void print_cardinalities(FILE *out, const mb_schema *schema, size_t count) {
+    int used = fprintf(out, "cardinality =");
     for (size_t i = 0, run; i < count; i += run) {
         for (run = 1; i + run < count && cardinality(schema, i + run) == cardinality(schema, i);) ++run;
-        if (run > 1)
-            fprintf(out, " %zu*%u", run, cardinality(schema, i));
-        else
-            fprintf(out, " %u", cardinality(schema, i));
+        if (used > 90) used = fprintf(out, "\ncardinality =") - 1;
+        used += run > 1 ? fprintf(out, " %zu*%u", run, cardinality(schema, i))
+                        : fprintf(out, " %u", cardinality(schema, i));
     }
     fputc('\n', out);
 }
@@ -62,14 +62,14 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
     for (size_t i = 0; i < count; ++i) entries += cardinality(schema, i);
     size_t hidden = between(2 * sqrt((double)entries * (double)count), HIDDEN_LEAST, HIDDEN_MOST);
     size_t epochs = between(STEPS * (double)BATCH / fmax(learned, BATCH), EPOCHS_LEAST, EPOCHS_MOST);
-    double decay = fmin(fmax(0.5 * sqrt(1000 / learned), 0.1), 2); /* more rows bear larger weights */
+    double decay = fmin(fmax(0.8 * sqrt(1000 / learned), 0.2), 3); /* more rows bear larger weights */
     fprintf(out,
             "; %zu rows of %zu columns:\n", csv->rows, count);
     print_columns(out, schema, count);
     fprintf(out,
             "; Learn it with `monobolt train`, fill holes with `monobolt infer`; docs/tables.md.\n\n"
             "[model]\nm = -0.9\ncenter = yes\n\n"
-            "[tier cells]                 ; the columns, in their order\ncardinality =");
+            "[tier cells]                 ; the columns, in their order\n");
     print_cardinalities(out, schema, count);
     fprintf(out,
             "gain = 64\n\n"
@@ -85,7 +85,7 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
             "[mask]\nobserve = 0.6              ; share of the cells that is shown in training ...\n"
             "observe_range = 0.35       ; ... give or take this much\n\n"
             "[train]\nepochs = %zu\nbatch = %d\nlearning_rate = 0.01\nschedule = cosine\n"
-            "weight_decay = %.2g\ncolumn_weight = 1\ncolumn_temperature = 1\n",
+            "weight_decay = %.2g\njitter = 0.5                ; near numbers are treated alike\ncolumn_weight = 1\ncolumn_temperature = 1\n",
             hidden, path, (long long)table->bins,
             table->binning == MB_BINS_EVEN ? "even" : "quantiles",
             table->decode == MB_DECODE_MEDIAN ? "median" : "mean", (long long)table->categories,
@@ -96,6 +96,9 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
 static int check_texts(const char *path, const char *missing) {
     if (strpbrk(path, "\n\r;") || strpbrk(missing, "\n\r;")) {
         return cli_usage("a name with a semicolon or a line break cannot stand in a spec");
+    }
+    if (strlen(path) > 160 || strlen(missing) > 160) {
+        return cli_usage("a name of more than 160 characters cannot stand in a spec: go to its folder");
     }
     return CLI_OK;
 }

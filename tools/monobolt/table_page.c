@@ -60,10 +60,11 @@ static void truth_text(const gathering *g, size_t row, size_t c, char out[TEXT])
         snprintf(out, TEXT, "%s", column->categories[category]);
 }
 
-/* The likeliest category, the pool included. */
+/* What is answered: the likeliest category, but not the pool. */
 static uint32_t best_of(const gathering *g, size_t c, const float *p) {
     const mb_visible *visible = mb_network_visible(g->page->network, MB_ROLE_COLUMNS);
     uint32_t best = 0;
+    if (column_of(g, c)) return mb_column_best(column_of(g, c), p);
     for (uint32_t i = 1; i < visible->cardinalities[c]; ++i) best = p[i] > p[best] ? i : best;
     return best;
 }
