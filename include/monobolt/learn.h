@@ -15,8 +15,8 @@ extern "C" {
 /* -------------------------------------------------------------------- data -- */
 
 /* Samples of visible variables, each a category or missing. A sample may have an image, whose pixels
- * are bytes until a network bins them and all there, a label, and columns of a table. What is missing is
- * never a target, neither of training nor of evaluation.                                    */
+ * are all known and stay bytes until a network bins them, a label, and columns of a table. What is
+ * missing is never a target, neither of training nor of evaluation.                         */
 typedef struct mb_dataset mb_dataset;
 typedef enum mb_split { MB_ALL, MB_TRAIN, MB_TEST } mb_split;
 
@@ -297,7 +297,8 @@ MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 
 /* A CSV file as this network sees it: by the columns it has learned or, before any training, by those that
  * the [table] section makes of the rows to learn from. MB_TRAIN and MB_TEST are the rows that are not, or
- * that are, kept for testing; MB_ALL every row, in order. report may be NULL.                 */
+ * that are, kept for testing, or every row where that leaves none; MB_ALL every row, in order. report
+ * may be NULL; its column belongs to the dataset.                                             */
 MB_API mb_status mb_network_load_table(mb_dataset **dataset, const mb_network *network,
                                        const char *path, mb_split split, mb_schema_report *report);
 /* The columns it has learned, to be destroyed; *schema = NULL: it has none. */

@@ -43,6 +43,10 @@ struct mb_dataset {
 /* Samples of nothing yet: a name, a count, labels that are all missing. */
 mb_status mb_dataset_begin(mb_dataset **dataset, const char *name, size_t count);
 
+/* Adds copies of another's cells, with all that belongs to them, if it has any: of samples rows
+ * [count]; NULL: the first ones.                                                              */
+mb_status mb_dataset_add_cells(mb_dataset *dataset, const mb_dataset_info *of, const size_t *rows);
+
 /* Zeroed images, every label MB_HIDDEN, no classes. */
 mb_status mb_dataset_allocate(mb_dataset **dataset, const char *name, const mb_shape *shape);
 

@@ -179,8 +179,12 @@ mb_status mb_dataset_from_labels(mb_dataset **dataset, const char *name, size_t 
     return MB_OK;
 }
 
-/* Rows of `size` bytes. */
+/* Rows of `size` bytes; rows: NULL: the first ones. */
 static void rows_copy(void *to, const void *from, const size_t *rows, size_t count, size_t size) {
+    if (rows == NULL) {
+        memcpy(to, from, count * size);
+        return;
+    }
     for (size_t i = 0; i < count; ++i) {
         memcpy((char *)to + i * size, (const char *)from + rows[i] * size, size);
     }
@@ -206,10 +210,8 @@ static mb_status add_images(mb_dataset *d, const mb_dataset_info *of, const size
     return MB_OK;
 }
 
-/* ... and of their cells, if there are any. */
-static mb_status add_cells(mb_dataset *d, const mb_dataset_info *of, const size_t *rows,
-                           size_t count) {
-    size_t all = count * of->columns;
+mb_status mb_dataset_add_cells(mb_dataset *d, const mb_dataset_info *of, const size_t *rows) {
+    size_t count = d->info.count, all = count * of->columns;
     if (of->columns == 0) return MB_OK;
     MB_TRY(mb_names_copy(&d->column_names, of->column_names, of->columns));
     d->info.columns = of->columns;
@@ -234,7 +236,7 @@ static mb_status combine(mb_dataset **out, const mb_dataset_info *images,
                          const mb_dataset_info *cells, const size_t *rows, size_t count) {
     MB_TRY(mb_dataset_begin(out, images->name, count));
     mb_status status = add_images(*out, images, rows, count);
-    if (status == MB_OK) status = add_cells(*out, cells, rows, count);
+    if (status == MB_OK) status = mb_dataset_add_cells(*out, cells, rows);
     if (status != MB_OK) {
         mb_dataset_destroy(*out);
         *out = NULL;
@@ -242,15 +244,7 @@ static mb_status combine(mb_dataset **out, const mb_dataset_info *images,
     return status;
 }
 
-/* 0, 1, 2, ... */
-static mb_status count_up(size_t **samples, size_t count) {
-    MB_TRY(mb_alloc(samples, count, sizeof **samples));
-    for (size_t i = 0; i < count; ++i) (*samples)[i] = i;
-    return MB_OK;
-}
-
 mb_status mb_dataset_join(mb_dataset **dataset, const mb_dataset *a, const mb_dataset *b) {
-    size_t *samples;
     if (dataset == NULL || a == NULL || b == NULL) {
         return mb_fail(MB_EINVAL, "mb_dataset_join: NULL argument");
     }
@@ -264,10 +258,7 @@ mb_status mb_dataset_join(mb_dataset **dataset, const mb_dataset *a, const mb_da
         return mb_fail(MB_EINVAL, "%s has %zu samples, %s %zu", a->info.name, a->info.count,
                        b->info.name, b->info.count);
     }
-    MB_TRY(count_up(&samples, a->info.count));
-    mb_status status = combine(dataset, &images->info, &cells->info, samples, a->info.count);
-    mb_free(samples);
-    return status;
+    return combine(dataset, &images->info, &cells->info, NULL, a->info.count);
 }
 
 mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *from, const size_t *samples,
@@ -287,7 +278,6 @@ mb_status mb_dataset_select(mb_dataset **dataset, const mb_dataset *from, const 
 }
 
 mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t count) {
-    size_t *samples;
     if (dataset == NULL || from == NULL) {
         return mb_fail(MB_EINVAL, "mb_dataset_head: NULL argument");
     }
@@ -295,8 +285,5 @@ mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t c
     if (count == 0 || count > from->info.count) {
         return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, from->info.count);
     }
-    MB_TRY(count_up(&samples, count));
-    mb_status status = mb_dataset_select(dataset, from, samples, count);
-    mb_free(samples);
-    return status;
+    return combine(dataset, &from->info, &from->info, NULL, count);
 }

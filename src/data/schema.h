@@ -7,6 +7,8 @@
 
 #include "data/data.h"
 
+#define MB_DECIMALS_MAX 15 /* of mb_column.decimals; one more: numbers are written with exponents */
+
 struct mb_schema {
     mb_column *columns;
     size_t count;

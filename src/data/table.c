@@ -4,7 +4,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "base/status.h"
@@ -27,6 +26,7 @@ static mb_status cells_check(size_t count, size_t columns, const uint32_t *cardi
     return MB_OK;
 }
 
+/* "column 1", "column 2", ...; freed by mb_names_free. */
 static mb_status names_number(char ***names, size_t count) {
     char **made;
     mb_status status = MB_OK;
@@ -44,22 +44,6 @@ static mb_status names_number(char ***names, size_t count) {
     return MB_OK;
 }
 
-static mb_status table_fill(mb_dataset *d, size_t columns, const char *const *names,
-                            const uint32_t *cardinalities, const int32_t *cells) {
-    size_t count = d->info.count * columns;
-    MB_TRY(names ? mb_names_copy(&d->column_names, names, columns)
-                 : names_number(&d->column_names, columns));
-    d->info.columns = columns;
-    d->info.column_names = (const char *const *)d->column_names;
-    MB_TRY(mb_alloc(&d->cardinalities, columns, sizeof *d->cardinalities));
-    MB_TRY(mb_alloc(&d->cells, count, sizeof *d->cells));
-    memcpy(d->cardinalities, cardinalities, columns * sizeof *cardinalities);
-    memcpy(d->cells, cells, count * sizeof *cells);
-    d->info.cardinalities = d->cardinalities;
-    d->info.cells = d->cells;
-    return MB_OK;
-}
-
 mb_status mb_dataset_from_cells(mb_dataset **dataset, const char *name, size_t count,
                                 size_t columns, const char *const *column_names,
                                 const uint32_t *cardinalities, const int32_t *cells) {
@@ -74,8 +58,16 @@ mb_status mb_dataset_from_cells(mb_dataset **dataset, const char *name, size_t c
                        columns);
     }
     MB_TRY(cells_check(count, columns, cardinalities, cells));
-    MB_TRY(mb_dataset_begin(dataset, name, count));
-    mb_status status = table_fill(*dataset, columns, column_names, cardinalities, cells);
+    char **numbered = NULL;
+    if (column_names == NULL) MB_TRY(names_number(&numbered, columns));
+    const mb_dataset_info given = {
+        .columns = columns,
+        .column_names = numbered ? (const char *const *)numbered : column_names,
+        .cardinalities = cardinalities,
+        .cells = cells};
+    mb_status status = mb_dataset_begin(dataset, name, count);
+    if (status == MB_OK) status = mb_dataset_add_cells(*dataset, &given, NULL);
+    mb_names_free(numbered, columns);
     if (status != MB_OK) {
         mb_dataset_destroy(*dataset);
         *dataset = NULL;

@@ -57,21 +57,18 @@ mb_status mb_network_load_table(mb_dataset **out, const mb_network *network, con
     MB_GOTO(done, status, mb_alloc(&rows, csv->rows, sizeof *rows));
     MB_GOTO(done, status, schema_of(&schema, network, csv));
     MB_GOTO(done, status, mb_dataset_from_csv(&all, schema, csv, report));
-    if (report && report->column) { /* whose name must outlive the schema */
-        const mb_dataset_info *info = mb_dataset_describe(all);
-        for (size_t i = 0; i < info->columns; ++i) {
-            if (strcmp(info->column_names[i], report->column) != 0) continue;
-            report->column = info->column_names[i];
-            break;
-        }
-    }
-    size_t count = rows_of(rows, csv->rows, network->spec->table.test, split);
     if (split == MB_ALL) {
         *out = all;
         all = NULL;
     } else {
-        status = mb_dataset_select(out, all, rows, count);
-        if (report) report->column = NULL;
+        size_t count = rows_of(rows, csv->rows, network->spec->table.test, split);
+        MB_GOTO(done, status, mb_dataset_select(out, all, rows, count));
+    }
+    if (report && report->column) { /* whose name must outlive the schema */
+        const mb_dataset_info *info = mb_dataset_describe(*out);
+        size_t i = 0;
+        while (strcmp(info->column_names[i], report->column) != 0) ++i;
+        report->column = info->column_names[i];
     }
 done:
     mb_dataset_destroy(all);

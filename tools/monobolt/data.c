@@ -5,6 +5,7 @@
 #include "data.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -54,6 +55,15 @@ void data_notes(const mb_network *network, const char *path, const mb_schema_rep
     }
 }
 
+size_t *data_offsets(const mb_network *network) {
+    const mb_visible *columns = mb_network_visible(network, MB_ROLE_COLUMNS);
+    size_t *offsets = calloc(columns->variables, sizeof *offsets);
+    for (size_t c = 0; offsets && c < columns->variables; ++c) {
+        offsets[c] = c > 0 ? offsets[c - 1] + columns->cardinalities[c - 1] : columns->offset;
+    }
+    return offsets;
+}
+
 void data_exact(mb_solver_settings *settings) {
     settings->stop = MB_STOP_CERTIFICATE;
     settings->tolerance = 1e-2;
@@ -71,8 +81,7 @@ static int table_load(mb_dataset **dataset, const mb_network *network, const cha
     return CLI_OK;
 }
 
-int data_load(mb_dataset **dataset, const mb_network *network, const char *given,
-                mb_split split) {
+int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split) {
     const mb_network_info *info = mb_network_describe(network);
     const char *name = given ? given : info->dataset;
     char path[1024];

@@ -15,6 +15,9 @@ int data_load(mb_dataset **dataset, const mb_network *network, const char *given
 bool data_is_table(const char *name);
 void data_notes(const mb_network *network, const char *path, const mb_schema_report *report);
 
+/* Where each column's probabilities begin among a sample's, to be freed; NULL: out of memory. */
+size_t *data_offsets(const mb_network *network);
+
 /* Rows of a table are cheap: settings that solve them until the certificate is below 0.01. */
 void data_exact(mb_solver_settings *settings);
 

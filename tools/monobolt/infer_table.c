@@ -23,6 +23,7 @@ typedef struct filling {
     mb_schema *schema;
     mb_dataset *rows;
     size_t *from;      /* [columns of the file]: of the schema; SIZE_MAX: none */
+    size_t *offset;    /* [columns of the schema]: of their probabilities      */
     bool *hide;        /* [columns of the schema]: predicted in every row      */
     bool *added;       /* [columns of the schema]: ... and not in the file     */
     struct {
@@ -58,7 +59,7 @@ static int match_columns(filling *f) {
     f->from = calloc(f->csv->columns, sizeof *f->from);
     f->hide = calloc(f->info->columns, sizeof *f->hide);
     f->added = calloc(f->info->columns, sizeof *f->added);
-    if (!f->from || !f->hide || !f->added) return cli_fail("out of memory");
+    if (!f->from || !f->hide || !f->added || !f->offset) return cli_fail("out of memory");
     for (size_t i = 0; i < f->csv->columns; ++i) {
         f->from[i] = SIZE_MAX;
         for (size_t c = 0; c < f->info->columns; ++c) {
@@ -120,6 +121,7 @@ static int name_files(filling *f) {
 }
 
 static int prepare(filling *f, const mb_network *network) {
+    f->offset = data_offsets(network);
     const char *path = f->args->operands[1];
     mb_schema_report report;
     static const char *const others[] = {"mask", "observe", "patch", "label", "seed",
@@ -185,22 +187,21 @@ static void fill(filling *f, size_t row, size_t c, const float *p) {
     f->probability += best;
 }
 
-static void fill_row(filling *f, size_t row, const float *p, const size_t *offset,
-                     const mb_result *result) {
+static void fill_row(filling *f, size_t row, const float *p, const mb_result *result) {
     size_t before = f->filled;
     for (size_t i = 0; i < f->csv->columns; ++i) {
         const char *field = f->csv->fields[(row + 1) * f->csv->columns + i];
         size_t c = f->from[i];
         if (i > 0) fputc(',', f->files[FILLED].out);
         if (c != SIZE_MAX && (f->hide[c] || mb_schema_missing(f->schema, field)))
-            fill(f, row, c, p + offset[c]);
+            fill(f, row, c, p + f->offset[c]);
         else
             csv_field(f->files[FILLED].out, field);
     }
     for (size_t c = 0; c < f->info->columns; ++c) {
         if (!f->added[c]) continue;
         fputc(',', f->files[FILLED].out);
-        fill(f, row, c, p + offset[c]);
+        fill(f, row, c, p + f->offset[c]);
     }
     fputc('\n', f->files[FILLED].out);
     fprintf(f->files[ROWS].out, "%zu,%zu,%zu,%s,%u,%.4g\n", row + 1, f->csv->lines[row + 1],
@@ -212,17 +213,10 @@ static void fill_row(filling *f, size_t row, const float *p, const size_t *offse
 
 static bool take_answers(void *context, const mb_prediction *a) {
     filling *f = context;
-    size_t *offset = calloc(f->info->columns, sizeof *offset);
-    const mb_visible *visible = f->info->visible[0];
-    if (offset == NULL) return false;
-    for (size_t c = 1; c < f->info->columns; ++c) {
-        offset[c] = offset[c - 1] + visible->cardinalities[c - 1];
-    }
     for (size_t n = 0; n < a->count; ++n) {
-        fill_row(f, a->first + n, a->probabilities + n * f->info->probabilities, offset,
+        fill_row(f, a->first + n, a->probabilities + n * f->info->probabilities,
                  &a->results[n]);
     }
-    free(offset);
     cli_progress("%zu of %zu rows", a->first + a->count, a->total);
     return true;
 }
@@ -304,7 +298,7 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
         free(f.files[i].text);
     }
     json_decref(f.json);
-    free(f.from), free(f.hide), free(f.added);
+    free(f.from), free(f.hide), free(f.added), free(f.offset);
     mb_dataset_destroy(f.rows);
     mb_schema_destroy(f.schema);
     mb_csv_destroy(f.csv);

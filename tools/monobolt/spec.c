@@ -2,7 +2,6 @@
  *
  * monobolt spec: a spec for a table, with defaults that need no knowledge of the method.
  */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@ static const cli_option options[] = {
     {"missing", "TEXT[,TEXT...]", "NA,?", "fields that stand for a missing value; empty ones do too"},
     {0}};
 
-/* Steps of training that did well on tables of a hundred to twenty thousand rows. */
+/* Steps of training that did well on tables of a hundred to three thousand rows. */
 enum { STEPS = 1500, BATCH = 64, EPOCHS_LEAST = 8, EPOCHS_MOST = 1000 };
 enum { HIDDEN_LEAST = 16, HIDDEN_MOST = 96 };
 
@@ -63,8 +62,7 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
     size_t hidden = between(2 * sqrt((double)entries * (double)count), HIDDEN_LEAST, HIDDEN_MOST);
     size_t epochs = between(STEPS * (double)BATCH / fmax(learned, BATCH), EPOCHS_LEAST, EPOCHS_MOST);
     double decay = fmin(fmax(0.8 * sqrt(1000 / learned), 0.2), 3); /* more rows bear larger weights */
-    fprintf(out,
-            "; %zu rows of %zu columns:\n", csv->rows, count);
+    fprintf(out, "; %zu rows of %zu columns:\n", csv->rows, count);
     print_columns(out, schema, count);
     fprintf(out,
             "; Learn it with `monobolt train`, fill holes with `monobolt infer`; docs/tables.md.\n\n"
@@ -85,7 +83,8 @@ static void write_spec(FILE *out, const char *path, const mb_csv *csv, const mb_
             "[mask]\nobserve = 0.6              ; share of the cells that is shown in training ...\n"
             "observe_range = 0.35       ; ... give or take this much\n\n"
             "[train]\nepochs = %zu\nbatch = %d\nlearning_rate = 0.01\nschedule = cosine\n"
-            "weight_decay = %.2g\njitter = 0.5                ; near numbers are treated alike\ncolumn_weight = 1\ncolumn_temperature = 1\n",
+            "weight_decay = %.2g\njitter = 0.5                ; near numbers are treated alike\n"
+            "column_weight = 1\ncolumn_temperature = 1\n",
             hidden, path, (long long)table->bins,
             table->binning == MB_BINS_EVEN ? "even" : "quantiles",
             table->decode == MB_DECODE_MEDIAN ? "median" : "mean", (long long)table->categories,
@@ -111,7 +110,7 @@ static int print_spec(const cli_args *args, const mb_csv *csv, const mb_schema *
         return cli_fail("%s exists, and may have been edited: choose another --out, or remove it", to);
     }
     size_t count = mb_schema_count(schema), length = 0;
-        char *text = NULL;
+    char *text = NULL;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
     write_spec(out, path, csv, schema, count, table, missing);

@@ -81,8 +81,10 @@ static void guess_text(const gathering *g, size_t c, const float *p, char out[TE
 static void doubt_add(gathering *g, size_t row, size_t c, const float *p, double probability) {
     size_t at = g->doubt_count;
     if (at == DOUBTS && probability >= g->doubts[DOUBTS - 1].probability) return;
-    if (at == DOUBTS) --at;
-    else ++g->doubt_count;
+    if (at == DOUBTS)
+        --at;
+    else
+        ++g->doubt_count;
     while (at > 0 && g->doubts[at - 1].probability > probability) {
         g->doubts[at] = g->doubts[at - 1];
         --at;
@@ -175,31 +177,33 @@ static int measure_couplings(const gathering *g, coupling **out, size_t *count) 
     mb_solver *solver = NULL;
     coupling *list = calloc(columns * columns + 1, sizeof *list);
     float *v = calloc(n, sizeof *v), *w = calloc(n, sizeof *w);
+    double *squares = calloc(columns, sizeof *squares);
+    bool good = list && v && w && squares;
     mb_status status = mb_model_tier(model, visible->tier, &tier);
     *out = list;
     *count = 0;
     if (status == MB_OK) status = mb_solver_create(&solver, model, g->page->settings);
-    for (size_t a = 0; status == MB_OK && list && v && w && a < columns; ++a) {
-        double squares[4096] = {0};
+    size_t first = status == MB_OK ? tier.offset - visible->offset : 0;
+    for (size_t a = 0; status == MB_OK && good && a < columns; ++a) {
+        memset(squares, 0, columns * sizeof *squares);
         for (uint32_t i = 0; status == MB_OK && i < visible->cardinalities[a]; ++i) {
-            size_t at = tier.offset + g->offset[a] + i;
+            size_t at = first + g->offset[a] + i;
             v[at] = 1;
             status = mb_solver_apply(solver, 1, v, w);
             v[at] = 0;
-            for (size_t b = a + 1; b < columns && b < 4096; ++b) {
+            for (size_t b = a + 1; b < columns; ++b) {
                 for (uint32_t j = 0; j < visible->cardinalities[b]; ++j) {
-                    double x = w[tier.offset + g->offset[b] + j];
+                    double x = w[first + g->offset[b] + j];
                     squares[b] += x * x;
                 }
             }
         }
-        for (size_t b = a + 1; b < columns && b < 4096; ++b) {
+        for (size_t b = a + 1; b < columns; ++b) {
             list[(*count)++] = (coupling){a, b, sqrt(squares[b])};
         }
     }
     mb_solver_destroy(solver);
-    bool good = list && v && w;
-    free(v), free(w);
+    free(v), free(w), free(squares);
     if (!good) return cli_fail("out of memory");
     if (status != MB_OK) return cli_fail("%s", mb_error());
     qsort(list, *count, sizeof *list, by_strength);
@@ -226,8 +230,10 @@ static void print_scores(const gathering *g, FILE *out) {
         page_text(out, s->name);
         fprintf(out, "</td><td class=\"number\">%.1f&#8201;%%</td>", 100 * s->accuracy);
         bar(out, s->accuracy);
-        if (isnan(s->rmse)) fputs("<td></td>", out);
-        else fprintf(out, "<td>%.3f</td>", s->rmse);
+        if (isnan(s->rmse))
+            fputs("<td></td>", out);
+        else
+            fprintf(out, "<td>%.3f</td>", s->rmse);
         fprintf(out, "<td>%.2f</td><td>%.1f&#8201;%%</td></tr>\n", s->nll, 100 * s->ece);
     }
     fputs("</table></div>\n", out);
@@ -327,18 +333,14 @@ int table_page_write(const table_page *given, const char *path) {
     gathering g = {.page = p,
                    .info = mb_network_describe(p->network),
                    .data = mb_dataset_describe(p->rows)};
-    const mb_visible *visible = mb_network_visible(p->network, MB_ROLE_COLUMNS);
     char *rows = NULL, *text = NULL;
     size_t rows_length = 0, length = 0, count = 0;
     coupling *list = NULL;
     mb_predictor *predictor = NULL;
     int code = CLI_OK;
-    g.offset = calloc(g.info->columns, sizeof *g.offset);
+    g.offset = data_offsets(p->network);
     g.rows = open_memstream(&rows, &rows_length);
     if (g.offset == NULL || g.rows == NULL) code = cli_fail("out of memory");
-    for (size_t c = 1; code == CLI_OK && c < g.info->columns; ++c) {
-        g.offset[c] = g.offset[c - 1] + visible->cardinalities[c - 1];
-    }
     if (code == CLI_OK &&
         (mb_predictor_create(&predictor, p->network, p->settings) != MB_OK ||
          mb_predictor_run(predictor, p->rows, p->limit, show_masked, take_answers, &g) != MB_OK)) {
