@@ -26,7 +26,7 @@ static void test_sizes(void **state) {
     PINNED(mb_train_settings, 280);
     PINNED(mb_evaluation, 88);
     PINNED(mb_metrics, 368);
-    PINNED(mb_step, 736);
+    PINNED(mb_step, 720);
     PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
 }

@@ -383,7 +383,7 @@ typedef struct mb_means {
     uint64_t steps; /* that they are over */
     double loss;
     mb_term terms[MB_ROLES]; /* as many as the network has roles, in that order */
-    double iterations, adjoint_iterations, certificate;
+    double iterations, adjoint_iterations;
 } mb_means;
 
 typedef struct mb_step {
@@ -394,7 +394,6 @@ typedef struct mb_step {
     size_t term_count;
     double learning_rate, gradient_norm;
     double iterations, adjoint_iterations, applications; /* per sample                          */
-    double certificate;           /* the mean over the batch                                    */
     double ms, ms_solve, ms_adjoint, ms_loss, ms_update, ms_data;
     mb_means means;               /* of this step's epoch so far; not from mb_trainer_gradient  */
     mb_report solve, adjoint;

@@ -44,6 +44,9 @@ typedef struct mb_run {
 typedef struct mb_iterate {
     float *q, *u, *g, *x;
     mb_result result;
+    double floor; /* rounding keeps the certificate above this                       */
+    double best;  /* the smallest certificate so far, and the iteration that had it: */
+    uint32_t best_iteration;
 } mb_iterate;
 
 /* Forward-backward and its acceleration: what it keeps beside the iterate. */
@@ -120,6 +123,9 @@ typedef struct mb_slot {
     float *out;       /* ... and where the result goes   */
     uint32_t *hidden;     /* [variables]: where the hidden ones start in a sample, run by run */
     size_t *hidden_count; /* [runs]                                                          */
+    mb_sums sums;         /* how the last application of Phi took its sums, ...              */
+    bool relative;        /* ... and whether it was relative to the common start             */
+    float *misfit_w, *misfit_l; /* [variables and MB_LANES_MAX more]: see mb_misfit_sums     */
     mb_iterate solve;
     mb_forward_backward fb;
     mb_peer peer;
@@ -158,7 +164,7 @@ struct mb_solver {
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
-    size_t terms; /* products in the longest sum of A x or A'y */
+    mb_rounding rounding; /* up to date where certificates are asked for */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
@@ -193,6 +199,7 @@ typedef struct mb_task {
     bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
     bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
+    bool careful;     /* see mb_phi_careful     */
     const void *call; /* the caller's arguments */
 } mb_task;
 

@@ -321,7 +321,6 @@ static int train(session *s, bench *b) {
     report(s, "adjoint_iterations", median(s, ADJOINT_ITERATIONS), "per image");
     report_speed(s);
     report(s, "loss", step.loss, "of the last batch");
-    report(s, "certificate_mean", step.certificate, "of the last batch");
     report(s, "memory_mib", memory, "MiB, largest resident");
     return CLI_OK;
 }

@@ -153,7 +153,7 @@ static csv_row row_of(const training *t, const mb_step *step, const mb_metrics *
     }
     put(&c, 4, e->iterations, "%s", "iterations");
     put(&c, 4, e->adjoint_iterations, "%s", "adjoint_iterations");
-    put(&c, 4, e->certificate, "%s", "certificate");
+    put(&c, 4, m ? m->certificate : NAN, "%s", "certificate");
     put(&c, 4, step->learning_rate, "%s", "learning_rate");
     for (size_t i = 0; i < info->role_count; ++i) {
         mb_score s = mb_metrics_score(m, info->visible[i]->name);
