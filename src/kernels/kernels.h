@@ -130,6 +130,8 @@ typedef struct mb_misfit_sums {
 } mb_misfit_sums;
 #define MB_MISFIT_CAP 8
 
+#define MB_EXACT_LANES 8 /* samples that are worked side by side in double */
+
 typedef struct mb_kernels {
     const char *name;                          /* "ref", "avx2", ... */
     const mb_interleaved_kernels *interleaved; /* NULL: this set has none */
@@ -194,6 +196,8 @@ typedef struct mb_kernels {
      * upper bounds                                                                          */
     void (*moduli)(double *sum, double *most, const float *w, const float *l, size_t n, float c,
                    float least);
+    /* In double: out [outs][MB_EXACT_LANES] += w'x, w [in][outs], x [in][MB_EXACT_LANES] */
+    void (*exact_product)(double *out, const double *w, const double *x, size_t in, size_t outs);
     /* sum (a - b)^2 over the rows, and *norm += sum b^2 */
     double (*distance)(double *norm, const float *a, const float *b, const uint32_t *offset,
                        size_t rows, uint32_t k);

@@ -43,23 +43,8 @@
 /* The second stage gives up where q* might be so far, in the logarithm. */
 #define LOG_MAX 4
 
-/* What is known of q - q*. */
-typedef struct bounds {
-    double distance; /* || Delta ||   */
-    double reach;    /* || A Delta || */
-    double gap;
-} bounds;
-
-/* What rounding may do to the g of a sample. */
-typedef struct errors {
-    double rows;  /* E                                                       */
-    double rest;  /* || rho - (u - g) ||, but for an error proportional to g */
-    double norm;  /* || A q ||                                               */
-    double whole; /* `rest` over all variables, not only the hidden ones     */
-} errors;
-
-/* sum_v tr(P_v Cov q_v); observed variables have no covariance. */
-static double self_inhibition(const mb_tier *tier, const float *q) {
+/* sum_v tr(P_v Cov q_v) of a tier; observed variables have no covariance. */
+static double tier_inhibition(const mb_tier *tier, const float *q) {
     double total = 0;
     for (size_t cell = 0; cell < tier->cells; ++cell) {
         size_t class = tier->cell_class[cell];
@@ -81,6 +66,24 @@ static double self_inhibition(const mb_tier *tier, const float *q) {
         }
     }
     return total;
+}
+
+double mb_self_inhibition(const mb_model *model, const float *q) {
+    double sum = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        if (tier->inhibited > 0) sum += tier_inhibition(tier, q + tier->offset);
+    }
+    return sum;
+}
+
+/* Its rounding error, from that of the Gram matrices. */
+double mb_self_inhibition_error(const mb_model *model) {
+    double size = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        size += (double)model->tiers[t].inhibited * model->tiers[t].norm2_max;
+    }
+    return 4 * MB_UNIT * (double)(model->max_k + 4) * size;
 }
 
 /* Sums over all variables, in double. */
@@ -130,7 +133,7 @@ static products multiply(const mb_solver *solver, const mb_slot *slot) {
 
 /* ||A q||^2 = q'D q - q'Phi q. The first application of Phi adds two products, of the start and of
  * the difference from it, each with errors of its own.                                       */
-static errors rounding(const mb_solver *solver, const mb_slot *slot, const products *p, double off,
+static mb_errors rounding(const mb_solver *solver, const mb_slot *slot, const products *p, double off,
                        size_t hidden) {
     const mb_rounding *r = &solver->rounding;
     const mb_model *model = solver->model;
@@ -150,13 +153,13 @@ static errors rounding(const mb_solver *solver, const mb_slot *slot, const produ
                     1e-12 * (p->size_logits + p->size_biases) + MB_UNIT * p->size_logits;
     norm = fmin(norm, sqrt(fmax(square, 0)) + 2 * rows);
     double of_products = product * ((slot->relative ? r->rows_norm : norm) + rows);
-    return (errors){.rows = rows,
+    return (mb_errors){.rows = rows,
                     .rest = of_products + sqrt((double)hidden) * diagonal,
                     .norm = norm,
                     .whole = of_products + all * diagonal};
 }
 
-static void keep_best(bounds *best, bounds b) {
+static void keep_best(mb_bounds *best, mb_bounds b) {
     best->distance = fmin(best->distance, b.distance);
     best->reach = fmin(best->reach, b.reach);
     best->gap = fmin(best->gap, b.gap);
@@ -168,30 +171,30 @@ static double root(double p, double q) {
 }
 
 /* From sum m J + a^2 <= s sqrt(sum m J) + E a, and ||Delta||^2 <= most sum m J. */
-static bounds from_sum(double s, double most, double rows) {
+static mb_bounds from_sum(double s, double most, double rows) {
     double divergence = root(s, rows * rows / 4);
-    return (bounds){sqrt(most) * divergence, root(rows, s * s / 4),
+    return (mb_bounds){sqrt(most) * divergence, root(rows, s * s / 4),
                     (s * s + rows * rows) / 2};
 }
 
-static bounds l2_bounds(double mu, double misfit, double rows) {
+static mb_bounds l2_bounds(double mu, double misfit, double rows) {
     return from_sum(misfit / sqrt(mu), 1 / mu, rows);
 }
 
-static bounds first_stage(double mu, double w, double largest, double rows) {
+static mb_bounds first_stage(double mu, double w, double largest, double rows) {
     double part = mu / 2, shrink = 1 - largest / mu;
-    if (!(shrink > 0)) return (bounds){INFINITY, INFINITY, INFINITY};
+    if (!(shrink > 0)) return (mb_bounds){INFINITY, INFINITY, INFINITY};
     /* shrink X - (R E / 4 sqrt(part)) sqrt(X) - W <= 0 */
     double x = root(largest * rows / (4 * sqrt(part)) / shrink, w * w / shrink);
-    bounds b = from_sum(x / sqrt(part), 1 / (2 * part), rows);
+    mb_bounds b = from_sum(x / sqrt(part), 1 / (2 * part), rows);
     b.gap = INFINITY;
     return b;
 }
 
 /* One round of the second stage, with what is known so far. *floor: what it would give for a misfit
  * of zero.                                                                                 */
-static bounds second_stage(const mb_solver *solver, const mb_slot *slot, const errors *e,
-                           const bounds *known, double *floor) {
+static mb_bounds second_stage(const mb_solver *solver, const mb_slot *slot, const mb_errors *e,
+                           const mb_bounds *known, double *floor) {
     const mb_model *model = solver->model;
     double sum = 0, most = 0, least = solver->spectrum.modulus / 2;
     for (size_t i = 0; i < solver->run_count; ++i) {
@@ -200,7 +203,7 @@ static bounds second_stage(const mb_solver *solver, const mb_slot *slot, const e
         double diagonal = tier->diagonal_max * (1 + 1e-6);
         double log_distance = 1.5 * e->rest + diagonal * known->distance +
                               sqrt(tier->norm2_max) * (1 + 1e-6) * (e->rows + known->reach);
-        if (!(log_distance <= LOG_MAX)) return (bounds){INFINITY, INFINITY, INFINITY};
+        if (!(log_distance <= LOG_MAX)) return (mb_bounds){INFINITY, INFINITY, INFINITY};
         double factor = exp(2 * log_distance), part = 0, top = 0;
         solver->kernels->moduli(&part, &top, slot->misfit_w + run->first,
                                 slot->misfit_l + run->first, slot->hidden_count[i],
@@ -212,11 +215,11 @@ static bounds second_stage(const mb_solver *solver, const mb_slot *slot, const e
     return from_sum(sqrt(sum) + sqrt(most) * e->rest, most, e->rows);
 }
 
-static bounds all_bounds(const mb_solver *solver, const mb_slot *slot, const mb_misfit_sums *sums,
-                         const errors *e, double *floor) {
+mb_bounds mb_bounds_of(const mb_solver *solver, const mb_slot *slot, const mb_misfit_sums *sums,
+                       const mb_errors *e, double *floor) {
     double mu = solver->spectrum.modulus;
     *floor = l2_bounds(mu, sqrt(sums->slack) + e->rest, e->rows).distance;
-    bounds best = l2_bounds(mu, sqrt(sums->squares) + sqrt(sums->slack) + e->rest, e->rows);
+    mb_bounds best = l2_bounds(mu, sqrt(sums->squares) + sqrt(sums->slack) + e->rest, e->rows);
     keep_best(&best, first_stage(mu, sqrt(sums->weighted) + sqrt(0.5) * e->rest,
                                  sums->largest + 1.5 * e->rest, e->rows));
     for (int i = 0; i < STAGES && sums->largest < MB_MISFIT_CAP; ++i) {
@@ -228,14 +231,11 @@ static bounds all_bounds(const mb_solver *solver, const mb_slot *slot, const mb_
 }
 
 /* A bound of the rounding error of the free energy as it is computed. */
-static double energy_slack(const mb_solver *solver, const products *p, const errors *e,
+static double energy_slack(const mb_solver *solver, const products *p, const mb_errors *e,
                            const mb_misfit_sums *sums) {
     const mb_model *model = solver->model;
-    double k = (double)model->max_k, inhibited = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        inhibited += (double)model->tiers[t].inhibited * model->tiers[t].norm2_max;
-    }
-    return MB_UNIT * ((k + 24) * fabs(sums->entropy) + 4 * (k + 4) * inhibited) +
+    double k = (double)model->max_k;
+    return MB_UNIT * (k + 24) * fabs(sums->entropy) + mb_self_inhibition_error(model) +
            (e->norm * e->rows + sqrt(p->square) * e->whole) / 2 + 2 * MB_UNIT * p->size_logits;
 }
 
@@ -257,13 +257,13 @@ void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
         hidden += slot->hidden_count[i];
     }
     products p = multiply(solver, slot);
-    errors e = rounding(solver, slot, &p, sums.off, hidden);
+    mb_errors e = rounding(solver, slot, &p, sums.off, hidden);
     bool proven = solver->settings.certify && solver->spectrum.modulus > 0;
     double off = sums.off + (double)(model->max_k + 6) * MB_UNIT, slack = 0;
-    bounds best = {INFINITY, INFINITY, INFINITY};
-    if (proven && hidden == 0) best = (bounds){0, 0, 0};
+    mb_bounds best = {INFINITY, INFINITY, INFINITY};
+    if (proven && hidden == 0) best = (mb_bounds){0, 0, 0};
     if (proven && hidden > 0) {
-        best = all_bounds(solver, slot, &sums, &e, &slot->solve.floor);
+        best = mb_bounds_of(solver, slot, &sums, &e, &slot->solve.floor);
         /* from softmax(u) to q as it is given */
         best.distance = best.distance * (1 + 1e-5) + off * sqrt((double)hidden);
         slot->solve.floor += off * sqrt((double)hidden);
@@ -271,11 +271,7 @@ void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
                    off * (fabs(sums.entropy) + p.size_logits + (double)hidden);
     }
     if (energy) {
-        double inhibition = 0;
-        for (size_t t = 0; t < model->tier_count; ++t) {
-            const mb_tier *tier = &model->tiers[t];
-            if (tier->inhibited > 0) inhibition += self_inhibition(tier, slot->solve.q + tier->offset);
-        }
+        double inhibition = mb_self_inhibition(model, slot->solve.q);
         slack = solver->settings.certify ? energy_slack(solver, &p, &e, &sums) : 0;
         result->free_energy = sums.entropy - 0.5 * (p.logits + p.biases - inhibition) + slack;
     }

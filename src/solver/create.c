@@ -143,6 +143,7 @@ void mb_solver_destroy(mb_solver *solver) {
     }
     mb_free(solver->worker);
     mb_rounding_destroy(&solver->rounding);
+    mb_exact_destroy(solver->exact);
     mb_lanczos_destroy(&solver->lanczos);
     mb_lanczos_destroy(&solver->metric);
     mb_free(solver->tier_vectors);
