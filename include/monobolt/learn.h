@@ -329,8 +329,8 @@ MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 
 /* A CSV file as this network sees it: by the columns it has learned or, before any training, by those that
  * the [table] section makes of the rows to learn from. MB_TRAIN and MB_TEST are the rows that are not, or
- * that are, kept for testing, or every row where that leaves none; MB_ALL every row, in order. report
- * may be NULL; its column belongs to the dataset.                                             */
+ * that are, kept for testing, or every row where that leaves none (info->split is MB_ALL then); MB_ALL every
+ * row, in order. report may be NULL; its column belongs to the dataset.                                             */
 MB_API mb_status mb_network_load_table(mb_dataset **dataset, const mb_network *network,
                                        const char *path, mb_split split, mb_schema_report *report);
 /* The columns it has learned, to be destroyed; *schema = NULL: it has none. */

@@ -284,10 +284,14 @@ static int print_results(const inference *f, const char *folder) {
     return CLI_OK;
 }
 
+static const char *folder_of(const inference *f) {
+    const char *given = cli_text(f->args, "out");
+    return given ? given : "out/infer";
+}
+
 static int write_all(const inference *f) {
-    const char *given = cli_text(f->args, "out"), *folder = given ? given : "out/infer";
-    int code = infer_folder_begin(folder, f->pictures.count, f->args->operands + 1,
-                                  f->args->operand_count - 1);
+    const char *folder = folder_of(f);
+    int code = infer_folder_begin(folder, f->pictures.count);
     if (code == CLI_OK) code = write_pictures(f, folder);
     if (code == CLI_OK) code = write_table(f, folder);
     if (code == CLI_OK) code = write_arrays(f, folder);
@@ -328,6 +332,9 @@ static int run(const cli_args *args) {
     }
     if (code == CLI_OK && (cli_has(args, "hide") || cli_has(args, "all"))) {
         code = cli_usage("--hide and --all are for tables");
+    }
+    if (code == CLI_OK) {
+        code = infer_folder_check(folder_of(&f), args->operands + 1, args->operand_count - 1);
     }
     if (code == CLI_OK) code = load(&f);
     if (code == CLI_OK) code = make_masks(&f);

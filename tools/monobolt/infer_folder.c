@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -106,19 +107,30 @@ static bool is_inside(const char *path, const char *folder) {
     return inside;
 }
 
-int infer_folder_begin(const char *folder, size_t count, const char *const *operands,
-                       size_t operand_count) {
+/* Whether everything in the folder that would be replaced is infer's; the number of its pictures. */
+static int folder_look(const char *folder, bool *there, size_t *before) {
+    int code = manifest_read(folder, there, before);
+    return code == CLI_OK ? folder_visit(folder, *there, *before, false) : code;
+}
+
+int infer_folder_check(const char *folder, const char *const *operands, size_t operand_count) {
+    struct stat info;
+    bool there = false;
+    size_t before = 0;
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode)) return CLI_OK; /* begin sees to it */
+    for (size_t i = 0; i < operand_count; ++i) {
+        if (!is_inside(operands[i], folder)) continue;
+        return cli_fail("%s is in the output folder, whose results are about to be replaced; choose "
+                        "another --out", operands[i]);
+    }
+    return folder_look(folder, &there, &before);
+}
+
+int infer_folder_begin(const char *folder, size_t count) {
     bool there = false;
     size_t before = 0;
     int code = folder_make(folder);
-    for (size_t i = 0; code == CLI_OK && i < operand_count; ++i) {
-        if (is_inside(operands[i], folder)) {
-            code = cli_fail("%s is in the output folder, whose results are about to be replaced; choose "
-                            "another --out", operands[i]);
-        }
-    }
-    if (code == CLI_OK) code = manifest_read(folder, &there, &before);
-    if (code == CLI_OK) code = folder_visit(folder, there, before, false);
+    if (code == CLI_OK) code = folder_look(folder, &there, &before);
     if (code == CLI_OK) code = folder_visit(folder, there, before, true);
     return code == CLI_OK ? manifest_write(folder, count) : code;
 }
