@@ -29,6 +29,7 @@ static void test_sizes(void **state) {
     PINNED(mb_step, 720);
     PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
+    PINNED(mb_fit, 48);
 }
 
 /* A nonzero reserved field is refused wherever a struct goes in. */

@@ -25,6 +25,10 @@ static bool is_below(const char *name, char *path, size_t room) {
            stat(path, &exists) == 0;
 }
 
+void data_path(char *out, size_t room, const char *name) {
+    if (!is_below(name, out, room)) snprintf(out, room, "%s", name);
+}
+
 bool data_there(const mb_network *network) {
     const char *name = mb_network_describe(network)->dataset;
     char path[1024];
@@ -106,6 +110,89 @@ int data_load(mb_dataset **dataset, const mb_network *network, const char *given
     return cli_fail("%s", mb_error());
 }
 
+/* ------------------------------------------------------------------------- parts -- */
+
+/* Whether there are samples to test on besides those that were loaded to learn from. */
+static bool has_tests(const char *name, const mb_dataset *train) {
+    return strcmp(name, "digits") == 0 || mb_dataset_describe(train)->split == MB_TRAIN;
+}
+
+static int holdout_misused(const char *name, bool tests) {
+    if (data_is_table(name)) {
+        return cli_usage("--holdout is for images; of a table, test in the spec's [table] section says "
+                         "which rows are kept");
+    }
+    return tests ? cli_usage("--holdout: %s has test images of its own", name) : CLI_OK;
+}
+
+/* What else than data_load: a table's own test rows, though it is not the one the spec names. */
+static int tests_load(mb_dataset **tests, const mb_network *network, const char *name) {
+    if (data_is_table(name)) return table_load(tests, network, name, MB_TEST);
+    return data_load(tests, network, name, MB_TEST);
+}
+
+int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *network,
+                    const char *given, double holdout, bool wanted) {
+    const char *name = given ? given : mb_network_describe(network)->dataset;
+    mb_dataset *all = NULL;
+    *tests = NULL;
+    int code = data_load(train, network, given, MB_TRAIN);
+    if (code != CLI_OK) return code;
+    bool other = has_tests(name, *train);
+    if (holdout > 0) {
+        code = holdout_misused(name, other);
+        if (code != CLI_OK) return code;
+        all = *train;
+        *train = NULL;
+        bool good = mb_dataset_holdout(train, all, holdout, MB_TRAIN) == MB_OK &&
+                    (!wanted || mb_dataset_holdout(tests, all, holdout, MB_TEST) == MB_OK);
+        mb_dataset_destroy(all);
+        return good ? CLI_OK : cli_fail("--holdout: %s", mb_error());
+    }
+    if (!wanted) return CLI_OK;
+    if (other) return tests_load(tests, network, name);
+    fprintf(stderr, "monobolt: %s has no test %s, so nothing is tested; %s\n", name,
+            data_is_table(name) ? "rows" : "images",
+            data_is_table(name) ? "test in the spec's [table] section keeps some"
+                                : "--holdout 0.1 keeps a tenth for that");
+    return CLI_OK;
+}
+
+int data_load_part(mb_dataset **dataset, const mb_network *network, const char *given,
+                   mb_split split, double holdout) {
+    const mb_network_info *info = mb_network_describe(network);
+    const char *name = given ? given : info->dataset;
+    mb_dataset *part;
+    int code = data_load(dataset, network, given, split);
+    if (code != CLI_OK) return code;
+    bool whole = strcmp(name, "digits") != 0 && mb_dataset_describe(*dataset)->split == MB_ALL;
+    if (holdout > 0) {
+        code = holdout_misused(name, !whole);
+        if (code != CLI_OK) return code;
+        if (mb_dataset_holdout(&part, *dataset, holdout, split) != MB_OK) {
+            return cli_fail("--holdout: %s", mb_error());
+        }
+        mb_dataset_destroy(*dataset);
+        *dataset = part;
+        return CLI_OK;
+    }
+    bool other = data_is_table(name) && (!info->dataset || strcmp(name, info->dataset) != 0);
+    if (whole && !other) {
+        fprintf(stderr, "monobolt: %s has no test part: all of it is measured, also what may have been "
+                        "learned from%s\n",
+                name, data_is_table(name) ? "" : "; --holdout as in training takes what was held out");
+    }
+    return CLI_OK;
+}
+
+bool data_holdout(const cli_args *args, double *share) {
+    *share = 0;
+    if (!cli_has(args, "holdout")) return true;
+    if (!cli_real(args, "holdout", 0, 1, share)) return false;
+    if (*share > 0 && *share < 1) return true;
+    return cli_usage("--holdout %s is not between 0 and 1", cli_text(args, "holdout")), false;
+}
+
 bool data_split(const char *text, mb_split *split) {
     *split = strcmp(text, "train") == 0 ? MB_TRAIN : MB_TEST;
     if (*split == MB_TRAIN || strcmp(text, "test") == 0) return true;
@@ -113,9 +200,17 @@ bool data_split(const char *text, mb_split *split) {
 }
 
 int data_limit(mb_dataset **dataset, size_t limit) {
-    mb_dataset *part;
-    if (limit == 0 || limit >= mb_dataset_describe(*dataset)->count) return CLI_OK;
-    if (mb_dataset_head(&part, *dataset, limit) != MB_OK) return cli_fail("%s", mb_error());
+    mb_dataset *part = NULL;
+    const mb_dataset_info *info = mb_dataset_describe(*dataset);
+    if (limit == 0 || limit >= info->count) return CLI_OK;
+    size_t *samples = calloc(limit, sizeof *samples);
+    if (samples == NULL) return cli_fail("out of memory");
+    for (size_t i = 0; i < limit; ++i) {
+        samples[i] = info->sample_names ? (size_t)((double)i * (double)info->count / (double)limit) : i;
+    }
+    mb_status status = mb_dataset_select(&part, *dataset, samples, limit);
+    free(samples);
+    if (status != MB_OK) return cli_fail("%s", mb_error());
     mb_dataset_destroy(*dataset);
     *dataset = part;
     return CLI_OK;

@@ -11,6 +11,20 @@
  * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
 int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
 
+/* Where the files of a name are: itself, or data/ and the name, if that is there. */
+void data_path(char *out, size_t room, const char *name);
+
+/* The samples to learn from, and those to test on, which are never the same: the test part of the data, or
+ * the share `holdout` of data that have none; *tests = NULL: neither, which is said on stderr, or
+ * `wanted` is false.                                                                       */
+int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *network,
+                    const char *given, double holdout, bool wanted);
+/* A part of the data to measure on; holdout: 0: none. */
+int data_load_part(mb_dataset **dataset, const mb_network *network, const char *given,
+                   mb_split split, double holdout);
+/* --holdout P, 0 if it is not given; false: return CLI_USAGE. */
+bool data_holdout(const cli_args *args, double *share);
+
 /* Whether a name is that of a CSV file; and what is to be said of one, on stderr. */
 bool data_is_table(const char *name);
 void data_notes(const mb_network *network, const char *path, const mb_schema_report *report);
@@ -27,7 +41,7 @@ bool data_there(const mb_network *network);
 /* "train" or "test"; false: the message is printed, return CLI_USAGE. */
 bool data_split(const char *text, mb_split *split);
 
-/* Only the first `limit` images; 0: all. */
+/* Only the first `limit` images; 0: all. Of pictures, which come class by class, every n-th. */
 int data_limit(mb_dataset **dataset, size_t limit);
 
 /* Creates a folder and those above it. Names of files in it then fit into 4,096 characters. */

@@ -15,6 +15,7 @@
 static const cli_option options[] = {
     {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
     {"split", "train|test", "test", "which samples"},
+    {"holdout", "P", NULL, "of images without a test part: the share that train kept for testing"},
     {"observe", "P[,P...]", NULL, "share of the pixels or columns that is shown; default: the spec's"},
     {"mask", "KIND", NULL, "random, patch, top or bottom; default: the spec's"},
     {"patch", "N", NULL, "side of the hidden square"},
@@ -272,6 +273,7 @@ static int set_mask(evaluation *e) {
 
 static int load_images(evaluation *e) {
     mb_split split;
+    double holdout;
     e->column_count = mb_network_describe(e->network)->columns;
     if (e->column_count > 0) {
         e->columns = calloc(e->column_count, sizeof *e->columns);
@@ -279,7 +281,9 @@ static int load_images(evaluation *e) {
         if (!e->columns || !e->scores) return cli_fail("out of memory");
     }
     if (!data_split(cli_text(e->args, "split"), &split)) return CLI_USAGE;
-    return data_load(&e->images, e->network, cli_text(e->args, "data"), split);
+    if (!data_holdout(e->args, &holdout)) return CLI_USAGE;
+    int code = data_load_part(&e->images, e->network, cli_text(e->args, "data"), split, holdout);
+    return code == CLI_OK ? data_limit(&e->images, (size_t)e->limit) : code;
 }
 
 static int run_all(evaluation *e) {

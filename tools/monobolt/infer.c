@@ -9,18 +9,23 @@
 
 #include "cli.h"
 #include "data.h"
+#include "infer_folder.h"
 #include "infer_table.h"
+#include "photos.h"
 #include "pictures.h"
 #include "sheet.h"
 
 static const cli_option options[] = {
     {"out", "DIR|FILE.csv", NULL, "where the results go; default: out/infer, out/filled.csv of a table"},
     {"mask", "KIND|FILE", "random",
-     "random, patch, top, bottom, none; or a PNG, not black = shown"},
+     "random, patch, top, bottom, none; alpha: transparent pixels are hidden; or a PNG, not black = shown"},
     {"observe", "P", "0.4", "share of the pixels that is shown (random)"},
     {"patch", "N", "14", "side of the hidden square (patch)"},
     {"hide", "COLUMN[,COLUMN...]", NULL, "predict these columns of a table in every row"},
     {"all", NULL, NULL, "list every category of a filled field with its probability"},
+    {"fit", NULL, NULL,
+     "pictures of any size: make them gray, crop and centre what is drawn, and resize"},
+    {"invert", NULL, NULL, "dark becomes bright: for dark ink on bright paper"},
     {"label", "CLASS", NULL, "tell the model the class of every image"},
     {"seed", "N", "1", "of the mask"},
     {"limit", "N", "0", "only the first N images; 0: all"},
@@ -53,15 +58,9 @@ static int load(inference *f) {
     for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
         const char *path = f->args->operands[i + 1];
         if (f->limit > 0 && count >= (size_t)f->limit) break;
-        code = data_load(&f->sources[i], f->network, path, f->split);
+        code = photos_load(&f->sources[i], f->args, f->network, path, f->split);
         if (code != CLI_OK) return code;
         const mb_dataset_info *d = mb_dataset_describe(f->sources[i]);
-        if (d->height != f->info->height || d->width != f->info->width ||
-            d->channels != f->info->channels) {
-            return cli_fail("%s: images of %ux%ux%u, but those of the network are %ux%ux%u", path,
-                            d->height, d->width, d->channels, f->info->height, f->info->width,
-                            f->info->channels);
-        }
         size_t left = (size_t)f->limit - count;
         f->taken[i] = f->limit > 0 && left < d->count ? left : d->count;
         count += f->taken[i];
@@ -72,14 +71,43 @@ static int load(inference *f) {
             code = pictures_add(&f->pictures, f->sources[i], k);
         }
     }
+    if (code == CLI_OK) photos_invert(&f->pictures, f->args);
     return code;
 }
 
 /* The operand that picture i is from. */
-static const char *source_of(const inference *f, size_t i) {
+static size_t operand_of(const inference *f, size_t i) {
     size_t operand = 0;
     while (i >= f->taken[operand]) i -= f->taken[operand++];
-    return f->args->operands[operand + 1];
+    return operand;
+}
+
+enum { SOURCE_ROOM = 8192 };
+
+/* ... and the file, or the dataset. */
+static const char *source_of(const inference *f, size_t i, char out[SOURCE_ROOM]) {
+    size_t operand = operand_of(f, i);
+    photos_name(out, SOURCE_ROOM, f->sources[operand], f->args->operands[operand + 1],
+                f->pictures.index[i]);
+    return out;
+}
+
+static void name_source(const void *context, size_t i, char *out, size_t room) {
+    char source[SOURCE_ROOM];
+    snprintf(out, room, "%s", source_of(context, i, source));
+}
+
+/* What is not transparent is shown. */
+static int mask_alpha(inference *f) {
+    pictures *p = &f->pictures;
+    size_t hidden = 0;
+    for (size_t i = 0; i < p->count; ++i) {
+        const uint8_t *shown = mb_dataset_describe(f->sources[operand_of(f, i)])->shown;
+        memcpy(p->shown + i * p->pixels, shown + p->index[i] * p->pixels, p->pixels);
+    }
+    for (size_t i = 0; i < p->count * p->pixels; ++i) hidden += !p->shown[i];
+    if (hidden == 0) fprintf(stderr, "monobolt: --mask alpha: no pixel is transparent, so all are shown\n");
+    return CLI_OK;
 }
 
 static int mask_file(inference *f, const char *path) {
@@ -112,12 +140,13 @@ static int make_masks(inference *f) {
         return cli_usage("--%s", mb_error());
     }
     if (length > 4 && strcmp(kind + length - 4, ".png") == 0) return mask_file(f, kind);
+    if (strcmp(kind, "alpha") == 0) return mask_alpha(f);
     if (strcmp(kind, "none") == 0) {
         memset(p->shown, 1, p->count * p->pixels);
         return CLI_OK;
     }
     if (mb_settings_set(table, count, &mask, "kind", kind) != MB_OK) {
-        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, a PNG file",
+        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, alpha, a PNG file",
                          kind);
     }
     return pictures_mask(p, f->network, &mask, (uint64_t)f->seed);
@@ -126,7 +155,7 @@ static int make_masks(inference *f) {
 /* ------------------------------------------------------------------------- output -- */
 
 static int write_table(const inference *f, const char *folder) {
-    char path[4096], *text = NULL;
+    char path[4096], source[SOURCE_ROOM], *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
@@ -138,7 +167,7 @@ static int write_table(const inference *f, const char *folder) {
         const mb_result *r = &f->pictures.results[i];
         const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
-        csv_field(out, source_of(f, i));
+        csv_field(out, source_of(f, i, source));
         fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->pictures.index[i], mb_outcome_name(r->outcome),
                 r->iterations, r->residual, r->certificate, r->free_energy);
         if (p && f->pictures.truth[i] == MB_HIDDEN)
@@ -199,9 +228,10 @@ static int write_pictures(const inference *f, const char *folder) {
 static json_t *json_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
+    char source[SOURCE_ROOM];
     json_t *entry =
         json_pack("{s:I,s:s,s:I,s:s,s:i,s:o,s:o}", "image", (json_int_t)i, "source",
-                  source_of(f, i), "index", (json_int_t)f->pictures.index[i], "outcome",
+                  source_of(f, i, source), "index", (json_int_t)f->pictures.index[i], "outcome",
                   mb_outcome_name(r->outcome), "iterations", (int)r->iterations, "residual",
                   cli_json_number(r->residual), "certificate", cli_json_number(r->certificate));
     if (p == NULL) return entry;
@@ -218,7 +248,11 @@ static json_t *json_answer(const inference *f, size_t i) {
 static void print_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
+    char source[SOURCE_ROOM];
     printf("%5zu  ", i);
+    if (mb_dataset_describe(f->sources[operand_of(f, i)])->sample_names) {
+        printf("%s  ", source_of(f, i, source));
+    }
     if (p) {
         uint32_t best = pictures_best(&f->pictures, i);
         printf("label %u (%5.1f %%)  ", best, 100 * p[best]);
@@ -250,9 +284,14 @@ static int print_results(const inference *f, const char *folder) {
     return CLI_OK;
 }
 
+static const char *folder_of(const inference *f) {
+    const char *given = cli_text(f->args, "out");
+    return given ? given : "out/infer";
+}
+
 static int write_all(const inference *f) {
-    const char *given = cli_text(f->args, "out"), *folder = given ? given : "out/infer";
-    int code = folder_make(folder);
+    const char *folder = folder_of(f);
+    int code = infer_folder_begin(folder, f->pictures.count);
     if (code == CLI_OK) code = write_pictures(f, folder);
     if (code == CLI_OK) code = write_table(f, folder);
     if (code == CLI_OK) code = write_arrays(f, folder);
@@ -283,6 +322,9 @@ static int read_options(inference *f) {
 static int run(const cli_args *args) {
     inference f = {.args = args};
     int code = read_options(&f);
+    if (code == CLI_OK && f.info->columns > 0 && (cli_has(args, "fit") || cli_has(args, "invert"))) {
+        code = cli_usage("--fit and --invert are for images");
+    }
     if (code == CLI_OK && f.info->columns > 0) {
         code = infer_table(args, f.network, &f.settings);
         mb_network_destroy(f.network);
@@ -291,8 +333,15 @@ static int run(const cli_args *args) {
     if (code == CLI_OK && (cli_has(args, "hide") || cli_has(args, "all"))) {
         code = cli_usage("--hide and --all are for tables");
     }
+    if (code == CLI_OK) {
+        code = infer_folder_check(folder_of(&f), args->operands + 1, args->operand_count - 1);
+    }
     if (code == CLI_OK) code = load(&f);
     if (code == CLI_OK) code = make_masks(&f);
+    if (code == CLI_OK) {
+        code = photos_background(&f.pictures, f.network, &f.settings, cli_has(args, "invert"),
+                                 name_source, &f);
+    }
     if (code == CLI_OK) {
         code = pictures_solve(&f.pictures, f.network, &f.settings, (int32_t)f.label);
     }
@@ -313,12 +362,16 @@ const cli_command command_infer = {
     .least = 2,
     .most = 100000,
     .about =
-        "IMAGES are PNG files, folders of them, NPY files, or datasets (a folder, or a name below "
-        "data/). Of each image the mask hides some pixels; the network completes them and names "
+        "IMAGES are PNG or JPEG files, folders of them (in natural order, img2 before img10; folders in "
+        "it are classes), NPY files, or datasets (a folder, or a name below data/). Of each image the mask hides some pixels; the network completes them and names "
         "the class.\nIn the output folder: 00000.png and so on, the completed images; sheet.png, "
         "what was shown (hidden pixels are blue), the completion and the original side by side; "
         "results.csv, a line per image with label probabilities and certificate; pixels.npy "
-        "([images][rows][columns][channels x bins]) and labels.npy, all probabilities.\nA network of a table "
+        "([images][rows][columns][channels x bins]; a pixel that was shown has 1 in its bin) and "
+        "labels.npy, all probabilities; infer.json, by which a later infer knows these files as its own: "
+        "it replaces them, and refuses to write over others.\nWith --fit a picture of any size will do. "
+        "For a gray network what is drawn is cropped, scaled and centred as MNIST was; transparent pixels "
+        "become black, or white before --invert.\nA network of a table "
         "takes a CSV file and fills its missing fields: FILE.csv, the table without holes; "
         "FILE.cells.csv, each filled field with its probability; FILE.rows.csv, the certificate of "
         "each row.",

@@ -15,7 +15,8 @@ typedef struct pictures {
     uint8_t *original, *shown, *completed; /* as sheet.h has them                                  */
     int32_t *truth;                        /* the label, or MB_HIDDEN                              */
     float *labels;                         /* [count][classes]: probabilities                      */
-    float *bins;                           /* [count][pixels][channels][bins]: so too, if kept     */
+    float *bins;                           /* [count][pixels][channels][bins]: so too, if kept; 0
+                                              and 1 where a pixel was shown                        */
     mb_result *results;
 } pictures;
 

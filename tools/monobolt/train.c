@@ -24,6 +24,7 @@ static const cli_option options[] = {
     {"resume", NULL, NULL, "go on from the checkpoint in the output folder"},
     {"steps", "N", "0", "stop after this many steps in all; 0: after the spec's epochs"},
     {"validate", "N", "1000", "test samples to look at after each epoch; 0: none"},
+    {"holdout", "P", NULL, "of images without a test part: the share that is kept for testing"},
     {"checkpoint", "SECONDS", "60", "time between checkpoints within an epoch; 0: one a step"},
     {"limit", "N", "0", "use only the first N training samples; 0: all"},
     {"threads", "N", "0", "worker threads; 0: one per processor"},
@@ -52,6 +53,7 @@ typedef struct training {
     mb_dataset *images, *tests;
     mb_trainer *trainer;
     int64_t steps, validate, seconds, limit, threads;
+    double holdout;
     size_t batch;
     uint64_t first_step, total, saved_step;
     double began, saved;
@@ -191,7 +193,8 @@ static int csv_line(training *t, const csv_row *c, bool names) {
         size_t room = sizeof line - used;
         const char *end = i + 1 < c->count ? "," : "\n";
         used += (size_t)(names ? snprintf(to, room, "%s%s", at->name, end)
-                               : snprintf(to, room, "%.*g%s", at->digits, at->value, end));
+                               : snprintf(to, room, "%.*g%s", at->digits,
+                                          isnan(at->value) ? NAN : at->value, end)); /* no -nan */
     }
     return csv_add(t, line);
 }
@@ -328,7 +331,7 @@ static bool go_on(void *context, size_t done, size_t total) {
 }
 
 static int epoch_end(training *t, const mb_step *step) {
-    mb_metrics metrics, *m = t->validate > 0 ? &metrics : NULL;
+    mb_metrics metrics, *m = t->tests ? &metrics : NULL;
     mb_solver_settings settings = *mb_network_solver_settings(t->network);
     settings.threads = t->threads;
     mb_evaluation how = {
@@ -371,6 +374,7 @@ static int stop(const training *t, uint64_t step) {
             (unsigned long long)step, t->args->operands[0]);
     repeat_option(t, "out", cli_has(t->args, "out"));
     repeat_option(t, "data", cli_has(t->args, "data"));
+    repeat_option(t, "holdout", t->holdout > 0);
     repeat_option(t, "limit", t->limit > 0);
     repeat_option(t, "steps", t->steps > 0);
     fputc('\n', stderr);
@@ -411,11 +415,10 @@ static int train(training *t) {
 
 static int load_data(training *t) {
     const char *given = cli_text(t->args, "data");
-    int code = data_load(&t->images, t->network, given, MB_TRAIN);
+    int code =
+        data_load_parts(&t->images, &t->tests, t->network, given, t->holdout, t->validate > 0);
     if (code == CLI_OK) code = data_limit(&t->images, (size_t)t->limit);
-    if (code == CLI_OK && t->validate > 0) {
-        code = data_load(&t->tests, t->network, given, MB_TEST);
-    }
+    if (code == CLI_OK && t->tests) code = data_limit(&t->tests, (size_t)t->validate);
     return code;
 }
 
@@ -473,7 +476,7 @@ static int run(const cli_args *args) {
     if (cli_integer(args, "steps", 0, INT64_MAX, &t->steps) &&
         cli_integer(args, "validate", 0, INT64_MAX, &t->validate) &&
         cli_integer(args, "checkpoint", 0, 1000000, &t->seconds) &&
-        cli_integer(args, "limit", 0, INT64_MAX, &t->limit) &&
+        cli_integer(args, "limit", 0, INT64_MAX, &t->limit) && data_holdout(args, &t->holdout) &&
         cli_integer(args, "threads", 0, 1024, &t->threads)) {
         catch_signal(SIGINT);
         catch_signal(SIGTERM);
@@ -499,6 +502,10 @@ const cli_command command_train = {
              "the output folder: network.safetensors, the result; metrics.csv, a line per epoch, "
              "and metrics.svg, its picture (more with: monobolt plot); "
              "checkpoint.safetensors, from which --resume goes on as if nothing had happened.\n"
+             "A folder of PNG or JPEG files is a dataset, without labels or with a folder for each class "
+             "(cat/1.png, dog/1.png). It has a test part if it has folders train and test; else "
+             "--holdout keeps a part for testing, chosen by the names of the files: the same in every "
+             "run. Without either nothing is tested.\n"
              "Ctrl-C saves a checkpoint and ends with status 130.",
     .options = options,
     .run = run};
