@@ -492,7 +492,9 @@ typedef struct mb_evaluation {
     mb_evaluate_progress progress;      /* returning false ends the call with MB_ESTOPPED        */
     void *context;
     mb_score *columns;                  /* out [columns of the network], or NULL                */
-    double reserved[4];
+    const uint8_t *shown;               /* [height][width]: these pixels of every image in place of
+                                         * the mask's; the label as the mask says; NULL: none   */
+    double reserved[3];
 } mb_evaluation;
 
 /* One pass over the samples with the masks of run `seed`. how: NULL: the defaults. */

@@ -23,6 +23,11 @@ static bool is_there(const char *path) {
     return stat(path, &info) == 0;
 }
 
+static bool name_ends(const char *name, const char *end) {
+    size_t a = strlen(name), b = strlen(end);
+    return a >= b && strcmp(name + a - b, end) == 0;
+}
+
 static mb_status finish(mb_dataset **dataset, mb_status status) {
     if (status != MB_OK) {
         mb_dataset_destroy(*dataset);
@@ -267,9 +272,12 @@ static mb_status load_split_files(mb_dataset **dataset, const char *folder, cons
         bool wanted = split == MB_ALL || split == (i == 0 ? MB_TRAIN : MB_TEST);
         if (!wanted) continue;
         if (paths[i] == NULL && split == MB_ALL) continue;
-        if (paths[i] == NULL) {
+        if (paths[i] == NULL) { /* the missing one is of the kind that the other is */
+            const char *const npy[] = {"train.npy", "test.npy"};
+            bool other_npy = name_ends(paths[1 - i], ".npy");
+            const char *const *names = i == 0 ? train_names : test_names;
             status = mb_fail(MB_EIO, "%s: there are no %s images here (no %s)", folder,
-                             i == 0 ? "training" : "test", i == 0 ? train_names[0] : test_names[0]);
+                             i == 0 ? "training" : "test", other_npy ? npy[i] : names[0]);
             goto done;
         }
         MB_GOTO(done, status, part_open(&parts[count++], paths[i]));
@@ -330,12 +338,7 @@ static mb_status load_folder(mb_dataset **dataset, const char *path, const char 
     if (found) return MB_OK;
     return mb_fail(MB_EIO,
                    "%s: no data here: looked for train-images-idx3-ubyte[.gz], data_batch_1.bin, "
-                   "cifar-10-binary.tar.gz, train.npy, *.png, *.jpg and folders of those", path);
-}
-
-static bool name_ends(const char *name, const char *end) {
-    size_t a = strlen(name), b = strlen(end);
-    return a >= b && strcmp(name + a - b, end) == 0;
+                   "cifar-10-binary.tar.gz, train.npy, test.npy, *.png, *.jpg and folders of those", path);
 }
 
 /* By what it begins with; only a CIFAR batch has no mark, and goes by its name. */

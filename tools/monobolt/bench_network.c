@@ -143,9 +143,10 @@ static int train_batch(session *s) {
 
 static int prepare(session *s, bench *b, bool train) {
     *s = (session){.b = b, .name = train ? "train" : "infer", .repeats = (size_t)b->repeats};
-    if (mb_network_load(&s->network, cli_text(b->args, "spec")) != MB_OK) return failed();
+    int code = model_load(&s->network, cli_text(b->args, "spec"));
+    if (code != CLI_OK) return code;
     s->info = mb_network_describe(s->network);
-    int code = read_settings(s, train);
+    code = read_settings(s, train);
     if (code == CLI_OK && train) code = train_batch(s);
     if (code != CLI_OK) return code;
     s->batch = (size_t)b->batch;

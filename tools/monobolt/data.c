@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of datasets to samples.
+ * Names of models to networks, and of datasets to samples.
  */
 #include "data.h"
 
@@ -8,8 +8,61 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { DIGITS_TRAIN = 10000, DIGITS_TEST = 2000 };
+
+bool is_network(const char *name) {
+    size_t length = strlen(name);
+    return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
+}
+
+const char *model_find(char path[MODEL_PATH], const char *given) {
+    static const char *const places[] = {"/../models/", "/../share/monobolt/models/"};
+    const char *name = strncmp(given, "models/", 7) == 0 ? given + 7 : given;
+    char program[2048];
+    struct stat exists;
+    if (stat(given, &exists) == 0 || name[0] == '\0' || strchr(name, '/')) return given;
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0 || strlen(name) > 1024) return given;
+    program[length] = '\0';
+    *strrchr(program, '/') = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
+        snprintf(path, MODEL_PATH, "%s%s%s", program, places[i], name);
+        if (access(path, R_OK) == 0) return path;
+    }
+    return given;
+}
+
+int model_load(mb_network **network, const char *given) {
+    char path[MODEL_PATH];
+    if (mb_network_load(network, model_find(path, given)) == MB_OK) return CLI_OK;
+    return cli_fail("%s", mb_error());
+}
+
+int model_load_trained(mb_network **network, const cli_args *args) {
+    const char *given = args->operands[0];
+    int code = model_load(network, given);
+    if (code != CLI_OK || is_network(given) || cli_has(args, "untrained")) return code;
+    mb_network_destroy(*network);
+    *network = NULL;
+    return cli_usage("%s is a spec: its weights are random, and so are its answers; train it, or "
+                     "say --untrained",
+                     given);
+}
+
+bool model_settings(const cli_args *args, void *settings) {
+    char path[MODEL_PATH];
+    mb_network *network;
+    const char *given = args->operand_count > 0 ? args->operands[0] : NULL;
+    if (given == NULL) return false;
+    const char *found = model_find(path, given);
+    if (!is_network(found)) return mb_solver_settings_load_spec(settings, found) == MB_OK;
+    if (mb_network_load(&network, found) != MB_OK) return false;
+    *(mb_solver_settings *)settings = *mb_network_solver_settings(network);
+    mb_network_destroy(network);
+    return true;
+}
 
 static mb_status digits(mb_dataset **dataset, const mb_network_info *info, mb_split split) {
     bool train = split == MB_TRAIN;

@@ -7,6 +7,24 @@
 
 #include "cli.h"
 
+/* Where a spec or a network is: as given or, if that is not there and the name is that of a file of
+ * models/ (with or without that folder), beside the program's folder or where it is installed.
+ * Returns `path`, or `given` if there is no such file.                                   */
+enum { MODEL_PATH = 4096 };
+const char *model_find(char path[MODEL_PATH], const char *given);
+
+/* Loads the network or spec that `given` names. Returns an exit code. */
+int model_load(mb_network **network, const char *given);
+/* ... for answers: one that was never trained is refused, with the flag --untrained named, unless
+ * that switch was given.                                                                 */
+int model_load_trained(mb_network **network, const cli_args *args);
+
+/* The solver's settings of the file that is the first operand, for --help. */
+bool model_settings(const cli_args *args, void *settings);
+
+/* Whether a name is that of a network's file, not of a spec. */
+bool is_network(const char *name);
+
 /* Loads the split of a dataset: `given` is a folder, a CSV file or a name below data/, NULL: what the
  * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
 int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);

@@ -17,13 +17,15 @@ static const cli_option options[] = {
     {"split", "train|test", "test", "which samples"},
     {"holdout", "P", NULL, "of images without a test part: the share that train kept for testing"},
     {"observe", "P[,P...]", NULL, "share of the pixels or columns that is shown; default: the spec's"},
-    {"mask", "KIND", NULL, "random, patch, top or bottom; default: the spec's"},
+    {"mask", "KIND|FILE", NULL,
+     "random, patch, top, bottom, none; or a PNG, not black = shown; default: the spec's"},
     {"patch", "N", NULL, "side of the hidden square"},
     {"inject", NULL, NULL, "show the label too"},
     {"runs", "N", "5", "masks to try"},
     {"seed", "N", "1", "of the first mask; the next ones count up"},
     {"limit", "N", "0", "only the first N samples; 0: all"},
     {"page", "FILE.html", NULL, "of a table: write a page to look at"},
+    {"untrained", NULL, NULL, "let a spec answer, with its random weights"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -103,6 +105,7 @@ typedef struct evaluation {
     mb_network *network;
     mb_dataset *images;
     mb_mask_settings mask;
+    uint8_t *shown; /* [pixels]: those of a PNG, or all of them, in place of the mask's; or NULL */
     mb_solver_settings settings;
     int64_t runs, seed, limit, run; /* run: the one at work */
     json_t *json;
@@ -111,10 +114,19 @@ typedef struct evaluation {
     mb_score *scores;     /* of one run */
 } evaluation;
 
+/* Masks of pixels that --observe does not change, and those that no seed does. */
+static bool ignores_share(const evaluation *e) {
+    return e->column_count == 0 && (e->shown != NULL || e->mask.kind != MB_MASK_RANDOM);
+}
+static bool ignores_seed(const evaluation *e) {
+    return ignores_share(e) && (e->shown != NULL || e->mask.kind != MB_MASK_PATCH);
+}
+
 static bool show_progress(void *context, size_t done, size_t total) {
     const evaluation *e = context;
-    cli_progress("observe %g, mask %lld of %lld: %zu of %zu samples", e->mask.observe,
-                 (long long)e->run + 1, (long long)e->runs, done, total);
+    char share[40] = "";
+    if (!ignores_share(e)) snprintf(share, sizeof share, "observe %g, ", e->mask.observe);
+    cli_progress("%smask %lld of %lld: %zu of %zu samples", share, (long long)e->run + 1, (long long)e->runs, done, total);
     return true;
 }
 
@@ -174,7 +186,8 @@ static int take_runs(evaluation *e, figures **out, size_t *samples) {
                              .limit = (size_t)e->limit,
                              .progress = show_progress,
                              .context = e,
-                             .columns = e->scores};
+                             .columns = e->scores,
+                             .shown = e->shown};
         mb_status status = mb_evaluate(&metrics, e->network, e->images, &how);
         if (status != MB_OK) {
             cli_progress_end();
@@ -192,7 +205,11 @@ static void print_title(const evaluation *e, size_t samples) {
     bool image = mb_network_describe(e->network)->bins > 0;
     printf("%s: %zu %s, ", mb_dataset_describe(e->images)->name, samples,
            image ? "images" : "samples");
-    if (e->mask.kind == MB_MASK_RANDOM)
+    if (e->shown != NULL && strcmp(cli_text(e->args, "mask"), "none") == 0)
+        printf("all pixels shown");
+    else if (e->shown != NULL)
+        printf("the pixels of %s shown", cli_text(e->args, "mask"));
+    else if (e->mask.kind == MB_MASK_RANDOM)
         printf("%g %% of the %s shown", 100 * e->mask.observe, image ? "pixels" : "columns");
     else if (e->mask.kind == MB_MASK_PATCH)
         printf("a square of %lld hidden", (long long)e->mask.patch);
@@ -232,7 +249,8 @@ static int evaluate(evaluation *e) {
     if (code == CLI_OK && !e->json && e->column_count > 0) print_columns(e);
     if (code == CLI_OK && e->json) {
         if (e->column_count > 0) json_object_set_new(object, "columns", json_columns(e));
-        json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
+        json_object_set_new(object, "observe",
+                            ignores_share(e) ? json_null() : cli_json_number(e->mask.observe));
         json_object_set_new(object, "samples", json_integer((json_int_t)samples));
         json_object_set_new(object, "runs", json_integer(e->runs));
         json_array_append(e->json, object);
@@ -254,15 +272,55 @@ static int evaluate(evaluation *e) {
     return code;
 }
 
+/* Its pixels that are not black are shown. */
+static int read_mask(evaluation *e, const char *path) {
+    const mb_network_info *info = mb_network_describe(e->network);
+    mb_dataset *mask;
+    if (mb_dataset_load(&mask, path, MB_ALL) != MB_OK) return cli_fail("--mask: %s", mb_error());
+    const mb_dataset_info *m = mb_dataset_describe(mask);
+    int code = CLI_OK;
+    if (m->height != info->height || m->width != info->width) {
+        code = cli_fail("--mask: %s is %ux%u, the images are %ux%u", path, m->height, m->width,
+                        info->height, info->width);
+    }
+    size_t values = (size_t)info->height * info->width * m->channels;
+    for (size_t i = 0; code == CLI_OK && i < values; ++i) {
+        e->shown[i / m->channels] |= m->images[i] > 0;
+    }
+    mb_dataset_destroy(mask);
+    return code;
+}
+
+/* none, or a PNG: the same pixels of every image. */
+static int fix_mask(evaluation *e, const char *kind) {
+    const mb_network_info *info = mb_network_describe(e->network);
+    size_t pixels = (size_t)info->height * info->width;
+    if (pixels == 0) return cli_usage("--mask %s is for images", kind);
+    e->shown = calloc(pixels, 1);
+    if (e->shown == NULL) return cli_fail("out of memory");
+    if (strcmp(kind, "none") != 0) return read_mask(e, kind);
+    memset(e->shown, 1, pixels);
+    return CLI_OK;
+}
+
+static bool is_fixed(const char *kind) {
+    size_t length = strlen(kind);
+    return strcmp(kind, "none") == 0 || (length > 4 && strcmp(kind + length - 4, ".png") == 0);
+}
+
 static int set_mask(evaluation *e) {
     size_t count;
     const mb_setting *table = mb_mask_settings_table(&count);
+    const char *kind = cli_text(e->args, "mask");
     e->mask = *mb_network_mask_settings(e->network);
     e->mask.observe_range = 0;
     e->mask.inject = cli_has(e->args, "inject");
-    if (cli_text(e->args, "mask") &&
-        mb_settings_set(table, count, &e->mask, "kind", cli_text(e->args, "mask")) != MB_OK) {
-        return cli_usage("--mask: %s", mb_error());
+    if (kind && is_fixed(kind)) {
+        int code = fix_mask(e, kind);
+        if (code != CLI_OK) return code;
+    } else if (kind && mb_settings_set(table, count, &e->mask, "kind", kind) != MB_OK) {
+        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, a PNG file",
+                         kind);
     }
     if (cli_text(e->args, "patch") &&
         mb_settings_set(table, count, &e->mask, "patch", cli_text(e->args, "patch")) != MB_OK) {
@@ -293,7 +351,14 @@ static int run_all(evaluation *e) {
         return cli_usage("--page is for tables");
     }
     if (code != CLI_OK) return code;
+    if (ignores_seed(e)) {
+        if (cli_has(e->args, "runs") && e->runs > 1) {
+            cli_remark("--runs %lld: this mask is always the same, so it is run once", (long long)e->runs);
+        }
+        e->runs = 1;
+    }
     if (list == NULL) return evaluate(e);
+    bool once = ignores_share(e);
     for (int pass = 0; pass < 2; ++pass) { /* all are looked at before the first is used */
         for (const char *next = list; code == CLI_OK && next; next = strchr(next, ',')) {
             char *end;
@@ -303,10 +368,12 @@ static int run_all(evaluation *e) {
                 (*end && *end != ',')) {
                 return cli_usage("--observe '%s' is not a list of shares from 0 to 1", list);
             }
-            if (pass == 1) code = evaluate(e);
+            if (pass == 1 && !once) code = evaluate(e);
         }
     }
-    return code;
+    if (!once) return code;
+    cli_remark("--observe %s does not change this mask, so it is run once", list);
+    return evaluate(e);
 }
 
 static int run(const cli_args *args) {
@@ -316,16 +383,17 @@ static int run(const cli_args *args) {
         !cli_integer(args, "limit", 0, INT64_MAX, &e.limit)) {
         return CLI_USAGE;
     }
-    if (mb_network_load(&e.network, args->operands[0]) != MB_OK) return cli_fail("%s", mb_error());
+    int code = model_load_trained(&e.network, args);
+    if (code != CLI_OK) return code;
     e.settings = *mb_network_solver_settings(e.network);
-    int code = cli_settings(args, &e.settings) ? load_images(&e) : CLI_USAGE;
+    code = cli_settings(args, &e.settings) ? load_images(&e) : CLI_USAGE;
     if (cli_has(args, "json")) e.json = json_array();
     if (code == CLI_OK) code = run_all(&e);
     if (code == CLI_OK && e.json)
         code = cli_json(e.json);
     else
         json_decref(e.json);
-    free(e.columns), free(e.scores);
+    free(e.columns), free(e.scores), free(e.shown);
     mb_dataset_destroy(e.images);
     mb_network_destroy(e.network);
     return code;
@@ -344,4 +412,6 @@ const cli_command command_eval = {
              "override the network's.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the network's",
+    .settings_now = model_settings,
     .run = run};

@@ -31,6 +31,7 @@ static const cli_option options[] = {
     {"limit", "N", "0", "only the first N images; 0: all"},
     {"split", "train|test", "test", "which images of a dataset"},
     {"columns", "N", "4", "images in a row of the sheet"},
+    {"untrained", NULL, NULL, "let a spec answer, with its random weights"},
     {"json", NULL, NULL, "print JSON instead of a table"},
     {0}};
 
@@ -168,13 +169,15 @@ static int write_table(const inference *f, const char *folder) {
         const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
         csv_field(out, source_of(f, i, source));
-        fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->pictures.index[i], mb_outcome_name(r->outcome),
-                r->iterations, r->residual, r->certificate, r->free_energy);
+        fprintf(out, ",%zu,%s,%u,", f->pictures.index[i], mb_outcome_name(r->outcome), r->iterations);
+        csv_number(out, 4, r->residual), fputc(',', out);
+        csv_number(out, 4, r->certificate), fputc(',', out);
+        csv_number(out, 6, r->free_energy);
         if (p && f->pictures.truth[i] == MB_HIDDEN)
             fprintf(out, ",,%u", pictures_best(&f->pictures, i));
         else if (p)
             fprintf(out, ",%d,%u", (int)f->pictures.truth[i], pictures_best(&f->pictures, i));
-        for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, ",%.5f", p[c]);
+        for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, isfinite(p[c]) ? ",%.5f" : ",", p[c]);
         fprintf(out, "\n");
     }
     bool good = fclose(out) == 0;
@@ -308,8 +311,8 @@ static int read_options(inference *f) {
         !data_split(cli_text(f->args, "split"), &f->split)) {
         return CLI_USAGE;
     }
-    if (mb_network_load(&f->network, f->args->operands[0]) != MB_OK)
-        return cli_fail("%s", mb_error());
+    int code = model_load_trained(&f->network, f->args);
+    if (code != CLI_OK) return code;
     f->info = mb_network_describe(f->network);
     f->settings = *mb_network_solver_settings(f->network);
     if (!cli_settings(f->args, &f->settings)) return CLI_USAGE;
@@ -374,7 +377,10 @@ const cli_command command_infer = {
         "become black, or white before --invert.\nA network of a table "
         "takes a CSV file and fills its missing fields: FILE.csv, the table without holes; "
         "FILE.cells.csv, each filled field with its probability; FILE.rows.csv, the certificate of "
-        "each row.",
+        "each row. Rows are solved until that is 0.01, unless --stop, --tolerance or --max-iterations "
+        "are given.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the network's",
+    .settings_now = model_settings,
     .run = run};

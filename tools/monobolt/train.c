@@ -16,6 +16,7 @@
 
 #include "cli.h"
 #include "data.h"
+#include "lock.h"
 #include "plot.h"
 
 static const cli_option options[] = {
@@ -28,7 +29,7 @@ static const cli_option options[] = {
     {"checkpoint", "SECONDS", "60", "time between checkpoints within an epoch; 0: one a step"},
     {"limit", "N", "0", "use only the first N training samples; 0: all"},
     {"threads", "N", "0", "worker threads; 0: one per processor"},
-    {"json", NULL, NULL, "print a JSON object per epoch"},
+    {"json", NULL, NULL, "print JSON Lines: an object per epoch, and one at the end"},
     {0}};
 
 static volatile sig_atomic_t stopped; /* the number of the signal */
@@ -46,6 +47,7 @@ static void catch_signal(int number) {
 
 typedef struct training {
     const cli_args *args;
+    lock lock;
     char folder[3000], checkpoint[3072], network_file[3072], csv_file[3072], plot_file[3072];
     char *csv; /* the whole file: it is written anew after each epoch */
     size_t csv_length;
@@ -114,6 +116,7 @@ static int make_folder(training *t) {
     snprintf(t->csv_file, sizeof t->csv_file, "%s/%s", t->folder, outputs[2]);
     snprintf(t->plot_file, sizeof t->plot_file, "%s/%s", t->folder, outputs[3]);
     int code = folder_make(t->folder);
+    if (code == CLI_OK) code = lock_take(&t->lock, t->folder);
     if (code == CLI_OK) remove_left_overs(t->folder);
     return code;
 }
@@ -121,7 +124,8 @@ static int make_folder(training *t) {
 /* -------------------------------------------------------------------------- csv -- */
 
 /* The columns of metrics.csv: of every term its loss and error, of the test samples every score, and
- * the errors of images. The last column alone depends on the machine and the moment.           */
+ * the errors of images. The last column alone depends on the machine and the moment. What was not
+ * measured, or is not finite, is an empty field.                                               */
 typedef struct column {
     char name[32];
     double value;
@@ -146,7 +150,10 @@ static csv_row row_of(const training *t, const mb_step *step, const mb_metrics *
     csv_row c = {.count = 0};
     if (step == NULL) step = &none;
     const mb_means *e = &step->means;
-    put(&c, 20, (double)step->epoch, "%s", "epoch");
+    if (step->steps_per_epoch > 0 && step->step % step->steps_per_epoch != 0) /* within an epoch */
+        put(&c, 6, (double)step->step / (double)step->steps_per_epoch, "%s", "epoch");
+    else
+        put(&c, 20, (double)step->epoch, "%s", "epoch");
     put(&c, 20, (double)step->step, "%s", "step");
     put(&c, 6, e->loss, "%s", "loss");
     for (size_t i = 0; i < info->role_count; ++i) {
@@ -192,15 +199,18 @@ static int csv_line(training *t, const csv_row *c, bool names) {
         char *to = line + used;
         size_t room = sizeof line - used;
         const char *end = i + 1 < c->count ? "," : "\n";
-        used += (size_t)(names ? snprintf(to, room, "%s%s", at->name, end)
-                               : snprintf(to, room, "%.*g%s", at->digits,
-                                          isnan(at->value) ? NAN : at->value, end)); /* no -nan */
+        if (names)
+            used += (size_t)snprintf(to, room, "%s%s", at->name, end);
+        else if (isfinite(at->value))
+            used += (size_t)snprintf(to, room, "%.*g%s", at->digits, at->value, end);
+        else
+            used += (size_t)snprintf(to, room, "%s", end);
     }
     return csv_add(t, line);
 }
 
-/* The lines of an earlier run up to `epochs`; later ones will come again. Those of a version with
- * other columns are left out.                                                                 */
+/* The lines of an earlier run up to `epochs`; later ones, and that of a part of an epoch, will come
+ * again. Those of a version with other columns are left out.                                  */
 static int csv_keep(training *t, uint64_t epochs) {
     FILE *file = epochs > 0 ? fopen(t->csv_file, "r") : NULL;
     char line[2048];
@@ -209,8 +219,8 @@ static int csv_keep(training *t, uint64_t epochs) {
     bool same = file && fgets(line, sizeof line, file) && strcmp(line, t->csv) == 0;
     while (same && code == CLI_OK && fgets(line, sizeof line, file)) {
         char *end;
-        unsigned long long epoch = strtoull(line, &end, 10);
-        if (end != line && epoch <= epochs) code = csv_add(t, line);
+        double epoch = strtod(line, &end);
+        if (end != line && epoch <= (double)epochs) code = csv_add(t, line);
     }
     if (file) fclose(file);
     return code;
@@ -283,14 +293,23 @@ static void show_progress(const training *t, const mb_step *step) {
 
 static int print_json(const training *t, const mb_step *step, const mb_metrics *m) {
     csv_row c = row_of(t, step, m);
-    json_t *object = json_object();
+    json_t *object = json_pack("{s:s}", "event", "epoch");
     for (size_t i = 0; i < c.count; ++i) {
         bool whole = c.list[i].digits == 20;
         json_object_set_new(object, c.list[i].name,
                             whole ? json_integer((json_int_t)c.list[i].value)
                                   : cli_json_number(c.list[i].value));
     }
-    return cli_json(object);
+    return cli_json_line(object);
+}
+
+/* The last line: how it ended, and where things are. */
+static int print_end(const training *t, uint64_t step, bool saved) {
+    return cli_json_line(json_pack(
+        "{s:s,s:I,s:o,s:o,s:s,s:s,s:o}", "event", "end", "step", (json_int_t)step, "signal",
+        stopped ? json_integer(stopped) : json_null(), "network",
+        saved ? json_string(t->network_file) : json_null(), "checkpoint", t->checkpoint, "metrics",
+        t->csv_file, "plot", t->picture == DRAWN ? json_string(t->plot_file) : json_null()));
 }
 
 /* A column that a network without labels, or a run without test images, leaves empty. */
@@ -311,7 +330,7 @@ static void print_epoch(training *t, const mb_step *step, const mb_metrics *m) {
                image ? "sq. error    RMSE  " : "");
         t->titled = true;
     }
-    printf("%5llu", (unsigned long long)step->epoch);
+    printf("%5.4g", row_of(t, step, m).list[0].value);
     print_cell(8, 4, e->loss, "");
     print_cell(11, 2, 100 * term_error(t, step), " %");
     print_cell(13, 2, 100 * score.accuracy, " %");
@@ -330,8 +349,9 @@ static bool go_on(void *context, size_t done, size_t total) {
     return !stopped;
 }
 
+/* At the end of an epoch, or of a run within one. */
 static int epoch_end(training *t, const mb_step *step) {
-    mb_metrics metrics, *m = t->tests ? &metrics : NULL;
+    mb_metrics metrics, *m = t->tests && !stopped ? &metrics : NULL;
     mb_solver_settings settings = *mb_network_solver_settings(t->network);
     settings.threads = t->threads;
     mb_evaluation how = {
@@ -369,6 +389,9 @@ static void repeat_option(const training *t, const char *option, bool given) {
 }
 
 static int stop(const training *t, uint64_t step) {
+    int code = cli_has(t->args, "json") ? print_end(t, step, false) : CLI_OK;
+    if (code != CLI_OK) return code;
+    fflush(stdout);
     fprintf(stderr,
             "stopped after step %llu, which is saved; go on with:\n  monobolt train %s --resume",
             (unsigned long long)step, t->args->operands[0]);
@@ -387,13 +410,14 @@ static int train(training *t) {
     int code = CLI_OK;
     t->began = t->saved = cli_clock();
     t->saved_step = UINT64_MAX;
+    bool ended = true;
     while (done < t->total && !stopped) {
         if (mb_trainer_step(t->trainer, &step) != MB_OK) return cli_fail("%s", mb_error());
         done = step.step;
         t->ms += step.ms;
         ++t->ms_steps;
         show_progress(t, &step);
-        bool ended = done % step.steps_per_epoch == 0;
+        ended = done % step.steps_per_epoch == 0;
         /* first the line, then the checkpoint: a run that dies between them adds it again */
         if (ended) code = epoch_end(t, &step);
         if (code == CLI_OK && (ended || cli_clock() - t->saved >= (double)t->seconds))
@@ -402,11 +426,14 @@ static int train(training *t) {
     }
     cli_progress_end();
     if (t->saved_step != done) code = save(t, done);
+    if (code == CLI_OK && !ended) code = epoch_end(t, &step); /* some of an epoch's steps */
     if (code == CLI_OK && stopped) return stop(t, done);
     if (code == CLI_OK && mb_network_save(t->network, t->network_file) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK && !cli_has(t->args, "json")) {
+    if (code == CLI_OK && cli_has(t->args, "json")) {
+        code = print_end(t, done, true);
+    } else if (code == CLI_OK) {
         if (t->picture == DRAWN) printf("%s: open it in a browser\n", t->plot_file);
         printf("%s\n", t->network_file);
     }
@@ -437,13 +464,14 @@ static int resume(training *t) {
 
 static int prepare(training *t) {
     const char *path = t->args->operands[0];
-    if (mb_network_load(&t->network, path) != MB_OK) return cli_fail("%s", mb_error());
-    if (mb_network_describe(t->network)->steps > 0) {
+    int code = model_load(&t->network, path);
+    if (code != CLI_OK) return code;
+    if (is_network(path)) {
         return cli_fail("%s is trained already; a spec is needed, and --resume goes on from a "
                         "checkpoint",
                         path);
     }
-    int code = load_data(t);
+    code = load_data(t);
     if (code != CLI_OK) return code;
     if (mb_trainer_create(&t->trainer, t->network, t->images, t->threads) != MB_OK) {
         return cli_fail("%s", mb_error());
@@ -480,9 +508,12 @@ static int run(const cli_args *args) {
         cli_integer(args, "threads", 0, 1024, &t->threads)) {
         catch_signal(SIGINT);
         catch_signal(SIGTERM);
+        catch_signal(SIGHUP);
+        t->threads = cli_threads(t->threads);
         code = prepare(t);
         if (code == CLI_OK) code = train(t);
     }
+    lock_release(&t->lock);
     mb_trainer_destroy(t->trainer);
     mb_dataset_destroy(t->images);
     mb_dataset_destroy(t->tests);
@@ -501,11 +532,15 @@ const cli_command command_train = {
     .about = "Trains the model of a spec (models/*.ini) as its [train] and [mask] sections say. In "
              "the output folder: network.safetensors, the result; metrics.csv, a line per epoch, "
              "and metrics.svg, its picture (more with: monobolt plot); "
-             "checkpoint.safetensors, from which --resume goes on as if nothing had happened.\n"
+             "checkpoint.safetensors, from which --resume goes on as if nothing had happened. "
+             "A run that ends within an epoch has a line for that part, which --resume replaces; a "
+             "field is empty where nothing was measured or the number is not finite. While a run "
+             "writes there, train.lock holds its process id, and a second one is refused.\n"
              "A folder of PNG or JPEG files is a dataset, without labels or with a folder for each class "
              "(cat/1.png, dog/1.png). It has a test part if it has folders train and test; else "
              "--holdout keeps a part for testing, chosen by the names of the files: the same in every "
              "run. Without either nothing is tested.\n"
-             "Ctrl-C saves a checkpoint and ends with status 130.",
+             "Ctrl-C saves a checkpoint and ends with status 130; SIGTERM (143) and SIGHUP (129) do "
+             "so as well.",
     .options = options,
     .run = run};
