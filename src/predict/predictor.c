@@ -23,7 +23,7 @@ struct mb_predictor {
     float *q, *logits, *probabilities;
     mb_result *results;
     mb_report report;
-    double prove; /* the tolerance of refinement; 0: none. The rest is there where it is not. */
+    double tolerance; /* of refinement; 0: none. What follows is there where it is not. */
     double *exact_q, *exact_logits, *bounds, *low, *high, *row;
     uint8_t *proven;
     mb_result *refined;
@@ -94,12 +94,12 @@ static void proof_layout(mb_predictor *p) {
     p->winners = mb_arena_take(a, model->variables, sizeof(size_t));
 }
 
-mb_status mb_predictor_prove(mb_predictor *p, double tolerance) {
+mb_status mb_predictor_refine(mb_predictor *p, double tolerance, bool until_proven) {
     if (p == NULL || !(tolerance >= 0)) {
-        return mb_fail(MB_EINVAL, "mb_predictor_prove: %s",
+        return mb_fail(MB_EINVAL, "mb_predictor_refine: %s",
                        p ? "the tolerance is below 0" : "predictor is NULL");
     }
-    p->prove = 0;
+    p->tolerance = 0;
     if (tolerance == 0) return MB_OK;
     if (p->proof.base == NULL) {
         proof_layout(p);
@@ -108,11 +108,11 @@ mb_status mb_predictor_prove(mb_predictor *p, double tolerance) {
     }
     const mb_part *named = mb_network_part(p->network, MB_ROLE_LABEL);
     if (named == NULL) named = mb_network_part(p->network, MB_ROLE_COLUMNS);
-    p->winner_count = named ? named->visible->variables : 0;
+    p->winner_count = named && until_proven ? named->visible->variables : 0;
     for (size_t v = 0; v < p->winner_count; ++v) {
         p->winners[v] = named->tiers[0]->first_variable + v;
     }
-    p->prove = tolerance;
+    p->tolerance = tolerance;
     return MB_OK;
 }
 
@@ -122,7 +122,7 @@ mb_status mb_predictor_prove(mb_predictor *p, double tolerance) {
 
 static mb_status solve(mb_predictor *p, size_t count) {
     mb_solver_settings *settings = &p->solver->settings, kept = *settings;
-    if (p->prove > 0) {
+    if (p->tolerance > 0) {
         settings->stop = MB_STOP_RESIDUAL;
         if (settings->tolerance > PROOF_TOLERANCE) settings->tolerance = PROOF_TOLERANCE;
         if (settings->max_iterations < PROOF_ITERATIONS) settings->max_iterations = PROOF_ITERATIONS;
@@ -138,7 +138,7 @@ static mb_status refine(mb_predictor *p, size_t count) {
     const mb_network *network = p->network;
     size_t size = network->model->size, values = network->info.values;
     mb_refine_settings settings = {
-        .tolerance = p->prove, .winners = p->winners, .winner_count = p->winner_count};
+        .tolerance = p->tolerance, .winners = p->winners, .winner_count = p->winner_count};
     MB_TRY(mb_solver_refine(p->solver, count, p->observed, p->q, &settings, p->exact_q,
                             p->exact_logits, p->bounds, p->refined, NULL));
     for (size_t i = 0; i < count * size; ++i) {
@@ -182,7 +182,7 @@ static mb_status predict(mb_predictor *p, const mb_dataset_info *data, mb_predic
     MB_TRY(status);
     MB_TRY(mb_network_observe(network, count, p->values, p->shown, p->observed));
     MB_TRY(solve(p, count));
-    if (p->prove > 0) MB_TRY(refine(p, count));
+    if (p->tolerance > 0) MB_TRY(refine(p, count));
     for (size_t n = 0; n < count; ++n) {
         mb_network_read_out(network, p->kernels, p->logits + n * network->model->size,
                             p->probabilities + n * network->info.probabilities);
@@ -213,9 +213,9 @@ mb_status mb_predictor_run(mb_predictor *p, const mb_dataset *dataset, size_t co
                                .logits = p->logits,
                                .probabilities = p->probabilities,
                                .results = p->results,
-                               .low = p->prove > 0 ? p->low : NULL,
-                               .high = p->prove > 0 ? p->high : NULL,
-                               .proven = p->prove > 0 ? p->proven : NULL,
+                               .low = p->tolerance > 0 ? p->low : NULL,
+                               .high = p->tolerance > 0 ? p->high : NULL,
+                               .proven = p->tolerance > 0 ? p->proven : NULL,
                                .report = &p->report};
         MB_TRY(predict(p, data, &chunk, show, context));
         bool stopping = atomic_exchange(&p->stopping, false);
