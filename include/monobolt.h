@@ -227,8 +227,6 @@ typedef struct mb_solver_settings {
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
     double time_limit;          /* seconds for one call; 0: none                            */
-    bool certify;               /* certificates, rounding included; without, some convolutions are
-                                   faster, and certificates INFINITY                        */
     bool unrolled;              /* keep every iterate, for mb_solver_unrolled: memory grows with
                                    max_iterations; no acceleration, no check of the step    */
     int64_t threads;            /* 0: one per processor                                     */

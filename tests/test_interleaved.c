@@ -2,8 +2,8 @@
  *
  * The products of a block with interleaved samples, in every set of kernels, against plain loops in
  * double over rows, taps and channels: A, A' and the weight gradient, of random shapes, whole and
- * in bands, with strides, borders of all kinds, odd sizes, and more tiles than are worked at a
- * time. What lies around the output must stay as it is.
+ * in bands, with strides, borders of all kinds, odd sizes. Each sum is right to a few units of
+ * the sum of its terms' absolute values. What lies around the output must stay as it is.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ typedef struct fixture {
     mb_conv_shape s;
     mb_interleaved *block;
     size_t lanes, tier, rows, weights; /* floats */
-    float *x[2], *y[2], *w, *out, *room;
+    float *x[2], *y[2], *w, *out;
 } fixture;
 
 static float *numbers(mb_random *r, size_t count) {
@@ -38,17 +38,16 @@ static void fixture_make(fixture *f, const mb_interleaved_kernels *kernels, cons
     f->tier = (size_t)s->in_height * s->in_width * s->in_channels * f->lanes;
     f->rows = (size_t)s->out_height * s->out_width * s->out_channels * f->lanes;
     f->weights = (size_t)s->out_channels * s->in_channels * s->kernel * s->kernel;
-    assert_int_equal(mb_interleaved_create(&f->block, kernels, s, true), MB_OK);
+    assert_int_equal(mb_interleaved_create(&f->block, kernels, s), MB_OK);
     for (int i = 0; i < 2; ++i) f->x[i] = numbers(r, f->tier), f->y[i] = numbers(r, f->rows);
     f->w = numbers(r, f->weights);
-    f->room = malloc((mb_interleaved_room(f->block) + 1) * sizeof(float));
     mb_interleaved_set_weights(f->block, f->w);
 }
 
 static void fixture_free(fixture *f) {
     mb_interleaved_destroy(f->block);
     for (int i = 0; i < 2; ++i) free(f->x[i] - GUARD), free(f->y[i] - GUARD);
-    free(f->w - GUARD), free(f->room);
+    free(f->w - GUARD);
 }
 
 /* For each pair of a row and a cell that a tap joins. */
@@ -103,9 +102,9 @@ static void check_product(const fixture *f, bool transposed, uint32_t lines, boo
         float *part = numbers(r, size), edge[2] = {part[-1], part[size]};
         for (size_t i = 0; i < size; ++i) part[i] = out[first * line + i];
         if (transposed)
-            mb_interleaved_backward(f->block, band, from, part, adds, f->room);
+            mb_interleaved_backward(f->block, band, from, part, adds);
         else
-            mb_interleaved_forward(f->block, band, from, part, adds, f->room);
+            mb_interleaved_forward(f->block, band, from, part, adds);
         assert_true(part[-1] == edge[0] && part[size] == edge[1]);
         for (size_t i = 0; i < size; ++i) out[first * line + i] = part[i];
         free(part - GUARD);
@@ -113,11 +112,9 @@ static void check_product(const fixture *f, bool transposed, uint32_t lines, boo
     for (size_t lane = 0; lane < f->lanes; lane += 1 + f->lanes / 3) {
         double *sum = calloc(n, sizeof *sum), *size = calloc(n, sizeof *size);
         product(f, transposed, from, lane, sum, size);
-        double largest = 1; /* the sums of a tile are as large as those of its neighbours */
-        for (size_t i = 0; i < n; ++i) largest = fmax(largest, size[i]);
         for (size_t i = 0; i < n; ++i) {
-            double want = sum[i] + (adds ? before[i * f->lanes + lane] : 0);
-            if (fabs(out[i * f->lanes + lane] - want) <= 1e-6 * largest) continue;
+            double more = adds ? before[i * f->lanes + lane] : 0, want = sum[i] + more;
+            if (fabs(out[i * f->lanes + lane] - want) <= 5e-7 * (size[i] + fabs(more))) continue;
             print_error("%s %ux%ux%u to %ux%ux%u, kernel %u, stride %u, before %u %u, %zu lanes: %g, not %g\n",
                         transposed ? "A'" : "A", s->in_height, s->in_width, s->in_channels, s->out_height, s->out_width,
                         s->out_channels, s->kernel, s->stride, s->before_y, s->before_x, f->lanes, (double)out[i * f->lanes + lane], want);
@@ -187,8 +184,8 @@ static void test_random_shapes(void **state) {
     }
 }
 
-/* 3 x 3 of stride 1: even and odd sizes, same and full padding, many channels and many tiles. */
-static void test_tiles(void **state) {
+/* 3 x 3 of stride 1: even and odd sizes, same and full padding, many channels. */
+static void test_three(void **state) {
     (void)state;
     static const mb_conv_shape shapes[] = {
         {0, 8, 8, 20, 8, 8, 20, 3, 1, 1, 1},    {0, 7, 7, 40, 7, 7, 30, 3, 1, 1, 1},  {0, 13, 9, 12, 13, 9, 17, 3, 1, 1, 1},
@@ -246,7 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lanes_fit),
         cmocka_unit_test(test_random_shapes),
-        cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_three),
         cmocka_unit_test(test_in_and_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

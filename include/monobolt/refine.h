@@ -36,7 +36,7 @@ typedef struct mb_refine_settings {
  *                                 Newton's, applications those of Phi in double; MB_FLOOR: rounding in
  *                                 double keeps it from what was asked for
  *   report                        out, or NULL: time, iterations and samples that converged
- * Needs settings.certify and a model whose solution is proven to be unique.                     */
+ * Needs a model whose solution is proven to be unique: else MB_ENOTSUP.                         */
 MB_API mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *observed,
                                   const float *start, const mb_refine_settings *settings, double *q,
                                   double *logits, double *bounds, mb_result *results,

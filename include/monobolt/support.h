@@ -99,8 +99,8 @@ typedef struct mb_prox_timing {
 MB_API mb_status mb_measure_prox(mb_prox_timing *timing, size_t elements, uint32_t k, double alpha,
                                  double c, int kernels, size_t threads, size_t repeats);
 
-/* Phi on a batch against the products it cannot do without, as it computes them (by Winograd's or
- * folded where that is faster) and with nothing between them.                               */
+/* Phi on a batch against the products it cannot do without, as it computes them (folded where
+ * that is faster) and with nothing between them.                                            */
 typedef struct mb_operator_timing {
     mb_timing apply, convolutions;
     double multiply_adds; /* of A and A' for one sample: taps beyond the border do not count */

@@ -84,11 +84,6 @@ static inline mb_parts mb_parts_of(size_t in) {
     return (mb_parts){in < MB_SUM_PART ? MB_SUM_PART / in : 1, (in + pieces - 1) / pieces};
 }
 
-/* Winograd's transforms: numbers of a tile, and two of the points (operator/interleaved.c). */
-#define MB_TILE 36
-#define MB_WINOGRAD_A 0.625
-#define MB_WINOGRAD_B 1.5
-
 typedef struct mb_interleaved_kernels {
     size_t lanes;
     size_t block; /* the largest block of a product: at most MB_INTERLEAVED_BLOCK_MAX */
@@ -100,11 +95,6 @@ typedef struct mb_interleaved_kernels {
      * (mb_parts)                                                                             */
     void (*product)(const mb_product *product, float *const out[2], const mb_tap *taps,
                     size_t count);
-    /* Winograd's transforms: from 6 x 6 places to as many numbers, `stride` floats apart; and from
-     * such numbers to 4 x 4 places, without those where out is NULL                          */
-    void (*tile_in)(float *to, size_t stride, const float *const *x, size_t channels);
-    void (*tile_out)(float *const *out, const float *from, size_t stride, size_t channels,
-                     bool adds);
     /* to[i][l] = c[l] from[i][l], plus what is there if `keep` */
     void (*add)(float *to, const float *from, const float *c, bool keep, size_t n);
     /* z = s (G x - z) + bias of one group; m: as `gram` of mb_kernels, at that group */

@@ -71,8 +71,6 @@ mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_data
     mb_solver_settings settings = network->spec->solver;
     settings.threads = threads;
     settings.unrolled = network->spec->train.gradient == MB_UNROLLED;
-    settings.certify = false; /* faster, and nobody asks for certificates here */
-    if (settings.stop == MB_STOP_CERTIFICATE) settings.certify = true;
     MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
     t->pool = mb_solver_pool(t->solver);
     layout(t);
@@ -227,8 +225,10 @@ static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, m
     double progress = (double)index / (double)t->steps_per_epoch, began = mb_clock();
     MB_TRY(draw_batch(t, index));
     step->ms_data = mb_clock() - began;
-    MB_TRY(mb_solver_solve(t->solver, t->batch, t->observed, NULL, t->q, t->logits, t->results,
-                           &step->solve));
+    /* results come with certificates, which take time: only where the iterations are needed */
+    bool unrolled = s->gradient == MB_UNROLLED;
+    MB_TRY(mb_solver_solve(t->solver, t->batch, t->observed, NULL, t->q, t->logits,
+                           unrolled ? t->results : NULL, &step->solve));
     began = mb_clock();
     mb_batch batch = {t->batch, t->values, t->observed};
     mb_loss_settings settings = {.balance = s->balance, .focal = s->focal};

@@ -12,14 +12,10 @@
 
 typedef struct mb_interleaved mb_interleaved;
 
-/* The batch of the shape is not looked at. tiles: Winograd's method may be used, where it is faster
- * and the weights are fit for it; else all sums are direct, in parts (mb_parts).               */
+/* The batch of the shape is not looked at. */
 mb_status mb_interleaved_create(mb_interleaved **block, const mb_interleaved_kernels *kernels,
-                                const mb_conv_shape *shape, bool tiles);
+                                const mb_conv_shape *shape);
 void mb_interleaved_destroy(mb_interleaved *block);
-
-/* Floats of workspace that the products of the block need. */
-size_t mb_interleaved_room(const mb_interleaved *block);
 
 /* weights [out channels][in channels][kernel][kernel] */
 void mb_interleaved_set_weights(mb_interleaved *block, const float *weights);
@@ -32,11 +28,11 @@ typedef struct mb_band {
 } mb_band;
 
 /* A band of rows = A tier, and of tier = A' rows; the output points to the first line of the band.
- * adds: to what is there. room: mb_interleaved_room floats                                   */
+ * adds: to what is there. Sums are taken in parts (mb_parts).                               */
 void mb_interleaved_forward(const mb_interleaved *block, mb_band band, const float *tier,
-                            float *rows, bool adds, float *room);
+                            float *rows, bool adds);
 void mb_interleaved_backward(const mb_interleaved *block, mb_band band, const float *rows,
-                             float *tier, bool adds, float *room);
+                             float *tier, bool adds);
 
 /* gradient (weights' layout) += d/dA of rows[0]'A tier[0] + rows[1]'A tier[1] */
 void mb_interleaved_gradient(const mb_interleaved *block, const float *const tier[2],

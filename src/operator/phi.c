@@ -120,7 +120,7 @@ static double block_work(const mb_model *model, const mb_block *block) {
 }
 
 mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *kernels,
-                        bool gradient, bool tiles) {
+                        bool gradient) {
     *out = NULL;
     mb_phi *phi;
     mb_status status;
@@ -136,7 +136,7 @@ mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *k
     MB_GOTO(fail, status, mb_way_single(&phi->single, model, kernels, gradient));
     if (mb_phi_samples(model, kernels) > 1) {
         MB_GOTO(fail, status,
-                mb_way_interleaved(&phi->several, model, kernels->interleaved, gradient, tiles));
+                mb_way_interleaved(&phi->several, model, kernels->interleaved, gradient));
     }
     *out = phi;
     return MB_OK;

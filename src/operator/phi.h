@@ -25,10 +25,9 @@ typedef struct mb_gradient {
 /* How many samples are best given to mb_phi_apply at once: at least 1, at most MB_LANES_MAX. */
 size_t mb_phi_samples(const mb_model *model, const mb_kernels *kernels);
 
-/* gradient: with what mb_phi_gradient needs. tiles: Winograd's method may be used, whose rounding
- * errors mb_rounding does not bound.                                                        */
+/* gradient: with what mb_phi_gradient needs. */
 mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
-                        bool gradient, bool tiles);
+                        bool gradient);
 void mb_phi_destroy(mb_phi *phi);
 
 /* Takes over the model's present weights; does nothing if they have not changed. */

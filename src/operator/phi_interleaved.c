@@ -37,7 +37,6 @@ typedef struct interleaved {
     float *zero, *waste;    /* [size]: for lanes without a sample                  */
     float *gradient;        /* [largest block]                                     */
     float *gram;            /* [largest tier: classes * gram_size]                 */
-    float *room;
     mb_arena arena;
 } interleaved;
 
@@ -69,7 +68,7 @@ static uint32_t rows_band(const interleaved *phi, size_t row) {
     return band_of(phi, rows->height, (size_t)rows->width * rows->channels);
 }
 
-static void layout(interleaved *phi, size_t room, bool gradient) {
+static void layout(interleaved *phi, bool gradient) {
     const mb_model *model = phi->model;
     size_t lanes = phi->kernels->lanes * sizeof(float), band = 0;
     phi->classes = mb_arena_take(&phi->arena, model->tier_count, sizeof *phi->classes);
@@ -86,7 +85,6 @@ static void layout(interleaved *phi, size_t room, bool gradient) {
     phi->y[0] = mb_arena_take(&phi->arena, model->row_size, lanes);
     phi->zero = mb_arena_take(&phi->arena, model->size, sizeof(float));
     phi->waste = mb_arena_take(&phi->arena, model->size, sizeof(float));
-    phi->room = mb_arena_take(&phi->arena, room, sizeof(float));
     if (!gradient) return;
     phi->u = mb_arena_take(&phi->arena, model->size, lanes);
     phi->y[1] = mb_arena_take(&phi->arena, model->row_size, lanes);
@@ -165,7 +163,7 @@ static void forward(const interleaved *phi, const float *x, float *y) {
                 if (block->row != r || !phi->active[block->column]) continue;
                 mb_interleaved_forward(phi->block[b], block_band(block, band),
                                        x + model->tiers[block->column].offset * lanes,
-                                       y + at * lanes, adds, phi->room);
+                                       y + at * lanes, adds);
                 adds = true;
             }
             if (adds) continue;
@@ -189,8 +187,7 @@ static void backward(const interleaved *phi, size_t t, mb_band band, const float
         const mb_block *block = &model->blocks[b];
         if (block->column != t) continue;
         mb_interleaved_backward(phi->block[b], block_band(block, band),
-                                y + model->rows[block->row].offset * lanes, phi->z, adds,
-                                phi->room);
+                                y + model->rows[block->row].offset * lanes, phi->z, adds);
         adds = true;
     }
 }
@@ -343,22 +340,20 @@ static const mb_way_functions functions = {.destroy = destroy,
                                            .convolve = convolve};
 
 mb_status mb_way_interleaved(mb_way *way, const mb_model *model,
-                             const mb_interleaved_kernels *kernels, bool gradient, bool tiles) {
+                             const mb_interleaved_kernels *kernels, bool gradient) {
     interleaved *phi;
     mb_status status;
-    size_t room = 0;
     MB_TRY(mb_alloc(&phi, 1, sizeof *phi));
     phi->model = model;
     phi->kernels = kernels;
     MB_GOTO(fail, status, mb_alloc(&phi->block, model->block_count, sizeof *phi->block));
     for (size_t b = 0; b < model->block_count; ++b) {
         mb_conv_shape shape = mb_block_shape(model, &model->blocks[b]);
-        MB_GOTO(fail, status, mb_interleaved_create(&phi->block[b], kernels, &shape, tiles));
-        room = larger(room, mb_interleaved_room(phi->block[b]));
+        MB_GOTO(fail, status, mb_interleaved_create(&phi->block[b], kernels, &shape));
     }
-    layout(phi, room, gradient);
+    layout(phi, gradient);
     MB_GOTO(fail, status, mb_arena_commit(&phi->arena));
-    layout(phi, room, gradient);
+    layout(phi, gradient);
     for (size_t t = 0; t < model->tier_count; ++t) sort_cells(&model->tiers[t], &phi->classes[t]);
     *way = (mb_way){&functions, phi, kernels->lanes};
     return MB_OK;

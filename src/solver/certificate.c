@@ -258,7 +258,7 @@ void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
     }
     products p = multiply(solver, slot);
     mb_errors e = rounding(solver, slot, &p, sums.off, hidden);
-    bool proven = solver->settings.certify && solver->spectrum.modulus > 0;
+    bool proven = solver->spectrum.modulus > 0;
     double off = sums.off + (double)(model->max_k + 6) * MB_UNIT, slack = 0;
     mb_bounds best = {INFINITY, INFINITY, INFINITY};
     if (proven && hidden == 0) best = (mb_bounds){0, 0, 0};
@@ -272,7 +272,7 @@ void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
     }
     if (energy) {
         double inhibition = mb_self_inhibition(model, slot->solve.q);
-        slack = solver->settings.certify ? energy_slack(solver, &p, &e, &sums) : 0;
+        slack = energy_slack(solver, &p, &e, &sums);
         result->free_energy = sums.entropy - 0.5 * (p.logits + p.biases - inhibition) + slack;
     }
     result->certificate = isnan(best.distance) ? INFINITY : best.distance;

@@ -62,8 +62,7 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
     if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
-    return mb_phi_create(&worker->phi, solver->model, solver->kernels, true,
-                         !solver->settings.certify);
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, true);
 }
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
@@ -91,7 +90,7 @@ static mb_status build_tier_steps(mb_solver *solver) {
 
 static mb_status build(mb_solver *solver) {
     const mb_model *model = solver->model;
-    if (solver->settings.certify) MB_TRY(mb_rounding_create(&solver->rounding, model));
+    MB_TRY(mb_rounding_create(&solver->rounding, model));
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
     MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);

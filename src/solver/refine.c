@@ -427,9 +427,6 @@ mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *obser
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_finite_check("start", batch, solver->model->size, start));
     MB_TRY(settings_check(solver->model, settings));
-    if (!solver->settings.certify) {
-        return mb_fail(MB_EINVAL, "mb_solver_refine needs a solver with certify = yes");
-    }
     MB_TRY(mb_call_begin(solver));
     if (!(solver->spectrum.modulus > 0)) {
         return mb_fail(MB_ENOTSUP, "mb_solver_refine: the solution need not be unique");

@@ -147,7 +147,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_call_begin(solver));
     const mb_solver_settings *settings = &solver->settings;
-    if (settings->certify && (results || settings->stop == MB_STOP_CERTIFICATE)) {
+    if (results || settings->stop == MB_STOP_CERTIFICATE) {
         mb_rounding_refresh(&solver->rounding, solver->model);
     }
     bool forward_backward = settings->method == MB_FORWARD_BACKWARD;
