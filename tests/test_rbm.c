@@ -525,7 +525,7 @@ static void test_evaluate(void **state) {
 static void test_learns(void **state) {
     (void)state;
     mb_rbm_settings s = defaults();
-    s.hidden = 40, s.batch = 20, s.learning_rate = 0.1;
+    s.hidden = 40, s.batch = 20, s.learning_rate = 0.1, s.reconstruction = MB_RBM_MEAN;
     mb_dataset *data;
     mb_rbm *rbm;
     mb_rbm_trainer *trainer;
@@ -535,7 +535,7 @@ static void test_learns(void **state) {
     succeeded(mb_rbm_create(&rbm, 12, 12, 1, 10, &s));
     succeeded(mb_rbm_trainer_create(&trainer, rbm, data, 2));
     succeeded(mb_rbm_trainer_step(trainer, &first));
-    while (step.epoch < 40) succeeded(mb_rbm_trainer_step(trainer, &step));
+    while (step.epoch < 60) succeeded(mb_rbm_trainer_step(trainer, &step));
     mb_rbm_inference how = inference(MB_RBM_GIBBS);
     how.pixel_steps = 100;
     mb_rbm_evaluation e = {.settings = &how, .seed = 1};

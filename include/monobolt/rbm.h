@@ -120,7 +120,7 @@ typedef struct mb_rbm_inference {
     double tolerance;     /* mean-field ends earlier once nothing moves by more than this       */
     double burn;          /* Gibbs: share of the steps that does not count                      */
     int64_t bins;         /* of bucketised pixels, for the squared error                        */
-    int64_t seed;         /* of the chains                                                      */
+    int64_t chain_seed;   /* of the chains                                                      */
     int64_t threads;      /* 0 = all                                                            */
     double reserved[4];   /* zero                                                               */
 } mb_rbm_inference;
@@ -136,7 +136,7 @@ typedef struct mb_rbm_evidence {
     double reserved[2];    /* zero                                                               */
 } mb_rbm_evidence;
 
-/* Each may be NULL. What was shown is as it was shown. */
+/* Each may be NULL; pixels may be those of the evidence. What was shown is as it was shown. */
 typedef struct mb_rbm_answer {
     float *pixels; /* [count][visible]: probabilities of a 1, after pixel_steps; Gibbs: their mean */
     float *top;    /* [count][top]: of the classes, after label_steps                              */

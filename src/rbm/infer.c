@@ -37,7 +37,7 @@ const mb_setting *mb_rbm_inference_table(size_t *count) {
          .help = "gibbs: share of the steps, from the first on, that does not count"},
         {"bins", MB_INTEGER, FIELD(bins), .fallback = 10, .low = 2, .high = 256,
          .help = "into which pixels are put for the squared error"},
-        {"seed", MB_INTEGER, FIELD(seed), .fallback = 1, .low = 0, .high = 9e15,
+        {"chain_seed", MB_INTEGER, FIELD(chain_seed), .fallback = 1, .low = 0, .high = 9e15,
          .help = "of the chains"},
         {"threads", MB_INTEGER, FIELD(threads), .low = 0, .high = 1024,
          .help = "worker threads; 0: one per processor"},
@@ -281,7 +281,7 @@ static mb_status block_fill(const job *j, const workspace *b, size_t first, size
         }
         memcpy(b->known + k * units, x, units * sizeof *x);
         mb_random_wide_stream(&b->random[k],
-                              mb_stream_seed((uint64_t)r->settings.seed, MB_STREAM_CHAIN),
+                              mb_stream_seed((uint64_t)r->settings.chain_seed, MB_STREAM_CHAIN),
                               j->given->first + sample);
     }
     return MB_OK;

@@ -11,10 +11,10 @@
 
 enum { DIGITS_TRAIN = 10000, DIGITS_TEST = 2000 };
 
-static mb_status digits(mb_dataset **dataset, const mb_network_info *info, mb_split split) {
+static mb_status digits(mb_dataset **dataset, uint32_t height, uint32_t width, mb_split split) {
     bool train = split == MB_TRAIN;
-    return mb_digits_generate(dataset, train ? DIGITS_TRAIN : DIGITS_TEST, info->height,
-                              info->width, train ? 1 : 2);
+    return mb_digits_generate(dataset, train ? DIGITS_TRAIN : DIGITS_TEST, height, width,
+                              train ? 1 : 2);
 }
 
 /* Whether a name is that of a folder below data/, whose path is written. */
@@ -81,19 +81,13 @@ static int table_load(mb_dataset **dataset, const mb_network *network, const cha
     return CLI_OK;
 }
 
-int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split) {
-    const mb_network_info *info = mb_network_describe(network);
-    const char *name = given ? given : info->dataset;
+int data_images(mb_dataset **dataset, const char *name, uint32_t height, uint32_t width,
+                mb_split split) {
     char path[1024];
     struct stat exists;
     *dataset = NULL;
-    if (name == NULL) return cli_usage("the spec names no dataset: --data is needed");
     if (strcmp(name, "digits") == 0) {
-        return digits(dataset, info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
-    }
-    if (data_is_table(name)) { /* of another file than was learned from, every row is a test */
-        bool other = info->dataset == NULL || strcmp(name, info->dataset) != 0;
-        return table_load(dataset, network, name, other && split == MB_TEST ? MB_ALL : split);
+        return digits(dataset, height, width, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
     bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
@@ -104,6 +98,18 @@ int data_load(mb_dataset **dataset, const mb_network *network, const char *given
     }
     if (mb_dataset_load(dataset, below ? path : name, split) == MB_OK) return CLI_OK;
     return cli_fail("%s", mb_error());
+}
+
+int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split) {
+    const mb_network_info *info = mb_network_describe(network);
+    const char *name = given ? given : info->dataset;
+    *dataset = NULL;
+    if (name == NULL) return cli_usage("the spec names no dataset: --data is needed");
+    if (data_is_table(name)) { /* of another file than was learned from, every row is a test */
+        bool other = info->dataset == NULL || strcmp(name, info->dataset) != 0;
+        return table_load(dataset, network, name, other && split == MB_TEST ? MB_ALL : split);
+    }
+    return data_images(dataset, name, info->height, info->width, split);
 }
 
 bool data_split(const char *text, mb_split *split) {

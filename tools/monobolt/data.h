@@ -11,6 +11,10 @@
  * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
 int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
 
+/* The same of images; "digits" are drawn in this size. */
+int data_images(mb_dataset **dataset, const char *name, uint32_t height, uint32_t width,
+                mb_split split);
+
 /* Whether a name is that of a CSV file; and what is to be said of one, on stderr. */
 bool data_is_table(const char *name);
 void data_notes(const mb_network *network, const char *path, const mb_schema_report *report);

@@ -10,6 +10,7 @@
 
 #include "cli.h"
 #include "data.h"
+#include "figures.h"
 #include "table_page.h"
 
 static const cli_option options[] = {
@@ -17,44 +18,17 @@ static const cli_option options[] = {
     {"split", "train|test", "test", "which samples"},
     {"observe", "P[,P...]", NULL, "share of the pixels or columns that is shown; default: the spec's"},
     {"mask", "KIND", NULL, "random, patch, top or bottom; default: the spec's"},
-    {"patch", "N", NULL, "side of the hidden square"},
-    {"inject", NULL, NULL, "show the label too"},
-    {"runs", "N", "5", "masks to try"},
-    {"seed", "N", "1", "of the first mask; the next ones count up"},
-    {"limit", "N", "0", "only the first N samples; 0: all"},
+    FIGURES_OPTIONS,
     {"page", "FILE.html", NULL, "of a table: write a page to look at"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
-
-enum { RUNS_MAX = 1000 };
-
-/* What is printed of a run, in this order. */
-typedef struct figure {
-    char key[32], label[40];
-    double value, factor;
-    const char *unit;
-} figure;
-enum { FIGURES_MAX = 3 * MB_ROLES + 11 };
-
-typedef struct figures {
-    figure list[FIGURES_MAX];
-    size_t count;
-} figures;
-
-static void add(figures *f, const char *key, const char *label, double value, double factor,
-                const char *unit) {
-    figure *to = &f->list[f->count++];
-    *to = (figure){.value = value, .factor = factor, .unit = unit};
-    snprintf(to->key, sizeof to->key, "%s", key);
-    snprintf(to->label, sizeof to->label, "%s", label);
-}
 
 static void add_score(figures *f, const mb_score *s) {
     char key[32], label[40];
 #define ADD(what, text, value, factor, unit)            \
     snprintf(key, sizeof key, "%s_" what, s->name);     \
     snprintf(label, sizeof label, "%s " text, s->name); \
-    add(f, key, label, value, factor, unit)
+    figures_add(f, key, label, value, factor, unit)
     ADD("accuracy", "accuracy", s->accuracy, 100, "%");
     ADD("nll", "NLL", s->nll, 1, "bits");
     ADD("ece", "calibration error", s->ece, 100, "%");
@@ -65,29 +39,20 @@ static figures figures_of(const mb_metrics *m) {
     figures f = {.count = 0};
     for (size_t i = m->score_count; i-- > 0;) add_score(&f, &m->scores[i]); /* pixels last */
     if (!isnan(m->squared_error)) {
-        add(&f, "squared_error", "squared error per bin", m->squared_error, 1, "per image");
-        add(&f, "squared_error_mean", "  of the rounded mean", m->squared_error_mean, 1,
-            "per image");
-        add(&f, "rmse_raw", "RMSE", m->rmse_raw, 1, "posterior mean to unbinned pixels");
-        add(&f, "rmse_mean", "  to bin centres", m->rmse_mean, 1, "posterior mean");
-        add(&f, "rmse_argmax", "  to bin centres, argmax", m->rmse_argmax, 1, "");
+        figures_add(&f, "squared_error", "squared error per bin", m->squared_error, 1, "per image");
+        figures_add(&f, "squared_error_mean", "  of the rounded mean", m->squared_error_mean, 1,
+                    "per image");
+        figures_add(&f, "rmse_raw", "RMSE", m->rmse_raw, 1, "posterior mean to unbinned pixels");
+        figures_add(&f, "rmse_mean", "  to bin centres", m->rmse_mean, 1, "posterior mean");
+        figures_add(&f, "rmse_argmax", "  to bin centres, argmax", m->rmse_argmax, 1, "");
     }
-    add(&f, "residual", "update residual", m->residual, 1, "undamped");
-    add(&f, "certificate", "certificate", m->certificate, 1, "mean");
-    add(&f, "iterations", "iterations", m->iterations, 1, "per sample");
-    add(&f, "applications", "applications of Phi", m->applications, 1, "per sample");
-    add(&f, "converged", "converged", m->converged, 100, "%");
-    add(&f, "samples_per_second", "samples per second", m->samples_per_second, 1, "");
+    figures_add(&f, "residual", "update residual", m->residual, 1, "undamped");
+    figures_add(&f, "certificate", "certificate", m->certificate, 1, "mean");
+    figures_add(&f, "iterations", "iterations", m->iterations, 1, "per sample");
+    figures_add(&f, "applications", "applications of Phi", m->applications, 1, "per sample");
+    figures_add(&f, "converged", "converged", m->converged, 100, "%");
+    figures_add(&f, "samples_per_second", "samples per second", m->samples_per_second, 1, "");
     return f;
-}
-
-static void statistics(const figures *runs, size_t count, size_t line, double *mean,
-                       double *deviation) {
-    double sum = 0, square = 0;
-    for (size_t i = 0; i < count; ++i) sum += runs[i].list[line].value;
-    *mean = sum / (double)count;
-    for (size_t i = 0; i < count; ++i) square += pow(runs[i].list[line].value - *mean, 2);
-    *deviation = count > 1 ? sqrt(square / (double)(count - 1)) : 0;
 }
 
 /* Of one column, summed over the masks; `runs` had it hidden. */
@@ -187,49 +152,20 @@ static int take_runs(evaluation *e, figures **out, size_t *samples) {
     return CLI_OK;
 }
 
-static void print_title(const evaluation *e, size_t samples) {
-    bool image = mb_network_describe(e->network)->bins > 0;
-    printf("%s: %zu %s, ", mb_dataset_describe(e->images)->name, samples,
-           image ? "images" : "samples");
-    if (e->mask.kind == MB_MASK_RANDOM)
-        printf("%g %% of the %s shown", 100 * e->mask.observe, image ? "pixels" : "columns");
-    else if (e->mask.kind == MB_MASK_PATCH)
-        printf("a square of %lld hidden", (long long)e->mask.patch);
-    else
-        printf("the %s half hidden", e->mask.kind == MB_MASK_TOP ? "upper" : "lower");
-    printf(", %lld mask%s\n", (long long)e->runs, e->runs == 1 ? "" : "s");
-}
-
-static void print_figure(const evaluation *e, const figure *f, double mean, double deviation) {
-    if (isinf(mean)) { /* a certificate that some sample does not have */
-        printf("  %-26s %10s\n", f->label, "none");
-    } else if (!isnan(mean)) {
-        printf("  %-26s %10.4g", f->label, f->factor * mean);
-        if (e->runs > 1) printf("  +- %-9.2g", f->factor * deviation);
-        printf(" %s\n", f->unit);
-    }
-}
-
-static int evaluate(evaluation *e) {
+static int evaluate(void *self) {
+    evaluation *e = self;
     figures *runs;
     size_t samples = 0;
     if (e->columns) memset(e->columns, 0, e->column_count * sizeof *e->columns);
     int code = take_runs(e, &runs, &samples);
     json_t *object = json_object();
-    if (code == CLI_OK && !e->json) print_title(e, samples);
-    for (size_t i = 0; code == CLI_OK && i < runs[0].count; ++i) {
-        double mean, deviation;
-        statistics(runs, (size_t)e->runs, i, &mean, &deviation);
-        if (e->json) {
-            json_object_set_new(object, runs[0].list[i].key,
-                                json_pack("{s:o,s:o}", "mean", cli_json_number(mean), "deviation",
-                                          cli_json_number(deviation)));
-        } else {
-            print_figure(e, &runs[0].list[i], mean, deviation);
-        }
-    }
-    if (code == CLI_OK && !e->json && e->column_count > 0) print_columns(e);
-    if (code == CLI_OK && e->json) {
+    if (code == CLI_OK && !e->json) {
+        figures_title(mb_dataset_describe(e->images)->name, &e->mask, samples,
+                      mb_network_describe(e->network)->bins > 0, e->runs);
+        figures_print(runs, (size_t)e->runs);
+        if (e->column_count > 0) print_columns(e);
+    } else if (code == CLI_OK) {
+        figures_json(object, runs, (size_t)e->runs);
         if (e->column_count > 0) json_object_set_new(object, "columns", json_columns(e));
         json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
         json_object_set_new(object, "samples", json_integer((json_int_t)samples));
@@ -253,23 +189,6 @@ static int evaluate(evaluation *e) {
     return code;
 }
 
-static int set_mask(evaluation *e) {
-    size_t count;
-    const mb_setting *table = mb_mask_settings_table(&count);
-    e->mask = *mb_network_mask_settings(e->network);
-    e->mask.observe_range = 0;
-    e->mask.inject = cli_has(e->args, "inject");
-    if (cli_text(e->args, "mask") &&
-        mb_settings_set(table, count, &e->mask, "kind", cli_text(e->args, "mask")) != MB_OK) {
-        return cli_usage("--mask: %s", mb_error());
-    }
-    if (cli_text(e->args, "patch") &&
-        mb_settings_set(table, count, &e->mask, "patch", cli_text(e->args, "patch")) != MB_OK) {
-        return cli_usage("--patch: %s", mb_error());
-    }
-    return CLI_OK;
-}
-
 static int load_images(evaluation *e) {
     mb_split split;
     e->column_count = mb_network_describe(e->network)->columns;
@@ -283,32 +202,19 @@ static int load_images(evaluation *e) {
 }
 
 static int run_all(evaluation *e) {
-    const char *list = cli_text(e->args, "observe");
-    int code = set_mask(e);
+    e->mask = *mb_network_mask_settings(e->network);
+    e->mask.observe_range = 0;
+    int code = figures_mask(e->args, &e->mask);
     if (code == CLI_OK && cli_has(e->args, "page") && e->column_count == 0) {
         return cli_usage("--page is for tables");
     }
-    if (code != CLI_OK) return code;
-    if (list == NULL) return evaluate(e);
-    for (int pass = 0; pass < 2; ++pass) { /* all are looked at before the first is used */
-        for (const char *next = list; code == CLI_OK && next; next = strchr(next, ',')) {
-            char *end;
-            if (next > list) ++next;
-            e->mask.observe = strtod(next, &end);
-            if (end == next || !(e->mask.observe >= 0 && e->mask.observe <= 1) ||
-                (*end && *end != ',')) {
-                return cli_usage("--observe '%s' is not a list of shares from 0 to 1", list);
-            }
-            if (pass == 1) code = evaluate(e);
-        }
-    }
-    return code;
+    return code == CLI_OK ? figures_each(e->args, &e->mask, evaluate, e) : code;
 }
 
 static int run(const cli_args *args) {
     evaluation e = {.args = args};
-    if (!cli_integer(args, "runs", 1, RUNS_MAX, &e.runs) ||
-        !cli_integer(args, "seed", 0, INT64_MAX - RUNS_MAX, &e.seed) ||
+    if (!cli_integer(args, "runs", 1, FIGURES_RUNS, &e.runs) ||
+        !cli_integer(args, "seed", 0, INT64_MAX - FIGURES_RUNS, &e.seed) ||
         !cli_integer(args, "limit", 0, INT64_MAX, &e.limit)) {
         return CLI_USAGE;
     }
