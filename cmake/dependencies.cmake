@@ -10,7 +10,8 @@
 #   MONOBOLT_DEPENDENCIES_MISSING  what was not found, in words
 #
 # A new dependency of the library is a line in the list below, its name in
-# MONOBOLT_DEPENDENCIES, and a line in scripts/packages.txt.
+# MONOBOLT_DEPENDENCIES, and a line in scripts/packages.txt. libjpeg may be missing: MONOBOLT_JPEG,
+# ON unless it was set before, says whether to look for it, and then whether it was found.
 #
 # Libraries are looked for by name and header. oneDNN's own CMake package is not used: as
 # Debian builds it, it asks for the OpenCL headers, which nothing here needs.
@@ -92,7 +93,19 @@ macro(monobolt_find_dependencies)
   monobolt_find_dependency(archive  archive.h archive  libarchive libarchive-dev)
   monobolt_find_dependency(zlib     zlib.h    z        zlib       zlib1g-dev)
   monobolt_find_gomp()
+  if(NOT DEFINED MONOBOLT_JPEG OR MONOBOLT_JPEG)
+    set(mb_needed ${MONOBOLT_DEPENDENCIES_MISSING})
+    monobolt_find_dependency(jpeg   jpeglib.h jpeg     libjpeg    libjpeg-dev)
+    set(MONOBOLT_DEPENDENCIES_MISSING ${mb_needed})
+    set(MONOBOLT_JPEG OFF)
+    if(TARGET monobolt::jpeg)
+      set(MONOBOLT_JPEG ON)
+    endif()
+  endif()
   set(MONOBOLT_DEPENDENCIES monobolt::onednn monobolt::lapacke monobolt::openblas monobolt::sleef
                             monobolt::inih monobolt::jansson monobolt::png monobolt::archive
                             monobolt::zlib monobolt::gomp Threads::Threads m)
+  if(MONOBOLT_JPEG)
+    list(INSERT MONOBOLT_DEPENDENCIES 0 monobolt::jpeg)
+  endif()
 endmacro()

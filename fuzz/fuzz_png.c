@@ -23,7 +23,7 @@ static mb_status pixels_read(const uint8_t *bytes, size_t size, uint8_t **pixels
         *length = mb_shape_pixels(&shape);
         status = mb_alloc(pixels, *length, 1);
     }
-    if (status == MB_OK) status = mb_png_read(png, *pixels);
+    if (status == MB_OK) status = mb_png_read(png, *pixels, NULL);
     mb_png_end(png);
     mb_input_close(input);
     return status;

@@ -196,8 +196,8 @@ typedef enum mb_stop {
     MB_STOP_RESIDUAL,    /* || q+ - q || / || q ||, q+ = softmax(Phi q + b); of Frank-Wolfe
                             softmax((Phi q + b) / lambda)                                    */
     MB_STOP_CERTIFICATE, /* the proven bound of || q - q* ||                                 */
-    MB_STOP_STEP         /* || q+ - q || / || q ||, q+ the method's next iterate: the paper's
-                            rule, but with a small alpha it is met far from the solution     */
+    MB_STOP_STEP         /* the same, q+ the method's next iterate: the paper's rule; with a small
+                            alpha it is met far from the solution                            */
 } mb_stop;
 typedef enum mb_adjoint_method { MB_CONJUGATE_GRADIENTS, MB_DAMPED_FIXED_POINT } mb_adjoint_method;
 
@@ -218,15 +218,17 @@ typedef struct mb_solver_settings {
     double tolerance;           /* of what `stop` says                                      */
     int64_t max_iterations;
     bool predict_stop;          /* when the residuals so far predict that one more step will meet the
-                                   tolerance, take that step and stop without measuring: saves an
-                                   application of Phi. The prediction may be a little wrong; the
-                                   certificate stays true. Used by MB_CONJUGATE_GRADIENTS, and by
-                                   forward-backward where no logits are asked for, the rule is not
-                                   MB_STOP_CERTIFICATE and the solution is proven to be unique */
+                                   tolerance, take that step and stop without measuring. It may be a
+                                   little wrong; the certificate stays true. Used by
+                                   MB_CONJUGATE_GRADIENTS, and by forward-backward where no logits are
+                                   asked for, the rule is not MB_STOP_CERTIFICATE and the solution is
+                                   proven to be unique                                      */
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
     double time_limit;          /* seconds for one call; 0: none                            */
+    bool certify;               /* certificates, rounding included; without, some convolutions are
+                                   faster, and certificates INFINITY                        */
     bool unrolled;              /* keep every iterate, for mb_solver_unrolled: memory grows with
                                    max_iterations; no acceleration, no check of the step    */
     int64_t threads;            /* 0: one per processor                                     */
@@ -243,7 +245,8 @@ typedef enum mb_outcome {
     MB_CONVERGED,
     MB_ITERATION_LIMIT,
     MB_DIVERGED,    /* a value stopped being finite                    */
-    MB_INTERRUPTED  /* by the time limit, or by mb_solver_interrupt     */
+    MB_INTERRUPTED, /* by the time limit, or by mb_solver_interrupt     */
+    MB_FLOOR        /* rounding keeps the certificate from its tolerance */
 } mb_outcome;
 MB_API const char *mb_outcome_name(mb_outcome outcome);
 
@@ -258,13 +261,14 @@ typedef struct mb_result {
     double residual;            /* as in mb_stop, over the hidden variables, without acceleration; of a
                                    small one a close upper bound; if it was predicted (applications
                                    = iterations), an estimate, and gap and free_energy are NAN */
-    double certificate;         /* || q - q* ||_2 <= certificate; INFINITY: no certificate   */
-    double gap;                 /* F(q) - F* <= gap, of the F that is minimised (F_gain where there is
-                                   gain); INFINITY: no certificate                           */
-    double free_energy;         /* F(q) of the hidden variables, constants of the observed
-                                   included: -F(q) is a lower bound of log sum_h exp(...). With
-                                   gain it is that of p(x), 1/2 tr(-Phi_vv Cov q_v) per hidden
-                                   variable above F_gain(q)                                  */
+    double certificate;         /* || q - q* ||_2 <= certificate: proven, rounding included, for all
+                                   weights; INFINITY: no certificate                         */
+    double gap;                 /* F(q) - F* <= gap likewise, of the F that is minimised (F_gain where
+                                   there is gain)                                            */
+    double free_energy;         /* F(q) of the hidden variables, constants of the observed and a bound
+                                   of its rounding error included: minus this is a lower bound of
+                                   log sum_h exp(...). With gain it is that of p(x), 1/2 tr(-Phi_vv
+                                   Cov q_v) per hidden variable above F_gain(q)              */
     double reserved[2];
 } mb_result;
 
@@ -285,7 +289,6 @@ typedef struct mb_report {
 } mb_report;
 
 typedef struct mb_solver mb_solver;
-
 /* Allocates all that the calls below need (but for oneDNN's own). settings: NULL = defaults. */
 MB_API mb_status mb_solver_create(mb_solver **solver, const mb_model *model,
                                   const mb_solver_settings *settings);
@@ -318,7 +321,6 @@ typedef struct mb_adjoint_result {
     double residual; /* relative, in the norm of the method; if predicted, an estimate */
     double reserved[2];
 } mb_adjoint_result;
-
 /* Implicit gradient. With q from mb_solver_solve and dloss the derivative of a loss with
  * respect to the logits or the marginals, finds w = (I - S Phi)^-1 dloss/dlogits, where
  * d loss = w' (dPhi q + db).
@@ -379,9 +381,8 @@ MB_API mb_status mb_prox(float *z, const float *x, const uint32_t *cardinality, 
                          size_t rows, double alpha, double c);
 
 /* out = J' v, where J is the Jacobian of mb_prox and z its result. */
-MB_API mb_status mb_prox_vjp(float *out, const float *v, const float *z,
-                             const uint32_t *cardinality, uint32_t k, size_t rows, double alpha,
-                             double c);
+MB_API mb_status mb_prox_vjp(float *out, const float *v, const float *z, const uint32_t *cardinality,
+                             uint32_t k, size_t rows, double alpha, double c);
 
 /* Names of the kernel sets of this build, "auto" first, NULL at the end. */
 MB_API const char *const *mb_kernel_names(void);

@@ -234,7 +234,7 @@ static void things_that_are_no_data(void **state) {
     put("empty", "", 0);
     load_fails("empty", MB_ALL, MB_EFORMAT, "empty: the file is empty");
     put("letter", "Dear Sir or Madam, this is not an image.", 40);
-    load_fails("letter", MB_ALL, MB_EFORMAT, "letter: is no IDX, NPY, PNG or CIFAR file");
+    load_fails("letter", MB_ALL, MB_EFORMAT, "letter: is no IDX, NPY, PNG, JPEG or CIFAR file");
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
     load_fails("pipe", MB_ALL, MB_EIO, "pipe: is not an ordinary file");
     /* a folder where a file should be */

@@ -27,9 +27,10 @@ static void test_sizes(void **state) {
     PINNED(mb_train_settings, 280);
     PINNED(mb_evaluation, 88);
     PINNED(mb_metrics, 368);
-    PINNED(mb_step, 736);
+    PINNED(mb_step, 720);
     PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
+    PINNED(mb_fit, 48);
     PINNED(mb_rbm_settings, 168);
     PINNED(mb_rbm_step, 88);
     PINNED(mb_rbm_inference, 104);

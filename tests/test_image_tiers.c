@@ -99,8 +99,8 @@ static void refused(int line, const char *replacement, int told, const char *mes
 
 static void test_spec_refused(void **state) {
     (void)state;
-    refused(38, "image = far nowhere", 37, "[data] names tier 'nowhere'");
-    refused(38, "image = nowhere far", 37, "[data] names tier 'nowhere'");
+    refused(38, "image = far nowhere", 38, "[data] image names tier 'nowhere'");
+    refused(38, "image = nowhere far", 38, "[data] image names tier 'nowhere'");
     refused(38, "image = near near", 38, "image names near twice");
     refused(38, "image = far near far", 38, "image names far twice");
     refused(38, "image = far hidden", 38, "image: far and hidden differ");

@@ -38,7 +38,7 @@ static void fixture_make(fixture *f, const mb_interleaved_kernels *kernels, cons
     f->tier = (size_t)s->in_height * s->in_width * s->in_channels * f->lanes;
     f->rows = (size_t)s->out_height * s->out_width * s->out_channels * f->lanes;
     f->weights = (size_t)s->out_channels * s->in_channels * s->kernel * s->kernel;
-    assert_int_equal(mb_interleaved_create(&f->block, kernels, s), MB_OK);
+    assert_int_equal(mb_interleaved_create(&f->block, kernels, s, true), MB_OK);
     for (int i = 0; i < 2; ++i) f->x[i] = numbers(r, f->tier), f->y[i] = numbers(r, f->rows);
     f->w = numbers(r, f->weights);
     f->room = malloc((mb_interleaved_room(f->block) + 1) * sizeof(float));

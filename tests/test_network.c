@@ -398,6 +398,37 @@ static void test_seed(void **state) {
     for (int i = 0; i < 3; ++i) mb_network_destroy(networks[i]);
 }
 
+static double pixel_hidden(const mb_metrics *m) {
+    return (double)mb_metrics_score(m, "pixel").hidden;
+}
+
+/* One mask for all images: the lower half by hand is mask top; everything shown hides the label alone. */
+static void test_fixed_mask(void **state) {
+    (void)state;
+    enum { COUNT = 7, SIDE = 8 };
+    mb_network *network = load(&tiny);
+    mb_dataset *images = tiny_images(&tiny, COUNT, 3);
+    mb_mask_settings top = mask_of(MB_MASK_TOP, 0.4), random = mask_of(MB_MASK_RANDOM, 0.4);
+    uint8_t shown[SIDE * SIDE] = {0};
+    mb_metrics by_kind, by_hand;
+    mb_evaluation how = {.mask = &top};
+    succeeded(mb_evaluate(&by_kind, network, images, &how));
+    memset(shown + SIDE * SIDE / 2, 255, SIDE * SIDE / 2);
+    how = (mb_evaluation){.mask = &random, .shown = shown};
+    succeeded(mb_evaluate(&by_hand, network, images, &how));
+    assert_true(pixel_hidden(&by_kind) == COUNT * SIDE * SIDE / 2);
+    assert_true(pixel_hidden(&by_hand) == pixel_hidden(&by_kind));
+    assert_true(by_hand.squared_error == by_kind.squared_error);
+    assert_true(mb_metrics_score(&by_hand, "label").nll == mb_metrics_score(&by_kind, "label").nll);
+    assert_true(mb_metrics_score(&by_hand, "pixel").nll == mb_metrics_score(&by_kind, "pixel").nll);
+    memset(shown, 1, sizeof shown);
+    succeeded(mb_evaluate(&by_hand, network, images, &how));
+    assert_true(pixel_hidden(&by_hand) == 0);
+    assert_int_equal(mb_metrics_score(&by_hand, "label").hidden, COUNT);
+    mb_dataset_destroy(images);
+    mb_network_destroy(network);
+}
+
 static void load_refuses(const char *name, mb_status wanted, const char *words) {
     mb_network *network = (mb_network *)test_folder;
     failed_as(mb_network_load(&network, at(name)), wanted, words);
@@ -435,8 +466,8 @@ static void test_wrong_files(void **state) {
     succeeded(mb_safetensors_write(path, t, file->count, meta, 2));
     load_refuses("w.safetensors", MB_EFORMAT, "[data] is missing");
     meta[1].value = text;
-    succeeded(mb_safetensors_write(path, t, file->count - 1, meta, 2)); /* a tensor is missing */
-    load_refuses("w.safetensors", MB_EFORMAT, "progress");
+    succeeded(mb_safetensors_write(path, t + 1, file->count - 1, meta, 2)); /* a tensor is missing */
+    load_refuses("w.safetensors", MB_EFORMAT, t[0].name);
     size_t rows = t[3].shape[0], columns = t[3].shape[1]; /* the dense block, transposed */
     assert_int_equal(t[3].rank, 2);
     t[3].shape[0] = columns, t[3].shape[1] = rows;
@@ -453,6 +484,64 @@ static void test_wrong_files(void **state) {
     put("w.safetensors", "not a safetensors file at all", 29);
     load_refuses("w.safetensors", MB_EFORMAT, "w.safetensors");
     mb_network_file_end(file);
+    mb_network_destroy(network);
+}
+
+/* As another program writes it: the tensors in another order, the header not padded, no checksum
+ * and no count of steps. extra: more metadata, with a comma, or "".                          */
+static void write_foreign(const mb_network *network, const char *name, const char *extra) {
+    enum { ROOM = 1 << 16 };
+    mb_network_file file;
+    char *text = malloc(ROOM);
+    uint8_t *data = malloc(ROOM);
+    size_t used, offset = 0;
+    succeeded(mb_network_file_begin(network, &file, 0));
+    used = (size_t)snprintf(text, ROOM, "{ \"__metadata__\": {%s\"spec\": \"", extra);
+    for (const char *c = mb_network_describe(network)->spec; *c; ++c) {
+        if (*c == '\n') used += (size_t)snprintf(text + used, ROOM - used, "\\n");
+        else text[used++] = *c;
+    }
+    used += (size_t)snprintf(text + used, ROOM - used, "\", \"format\": \"monobolt-network-1\"}");
+    for (size_t i = file.count; i-- > 0;) {
+        const mb_tensor *t = &file.tensors[i];
+        size_t bytes;
+        if (t->data == file.progress) continue;
+        assert_true(mb_tensor_bytes(t, &bytes) && offset + bytes <= ROOM);
+        memcpy(data + offset, t->data, bytes);
+        used += (size_t)snprintf(text + used, ROOM - used, ",\n \"%s\": {\"data_offsets\": [%zu, %zu], "
+                                 "\"dtype\": \"F32\", \"shape\": [", t->name, offset, offset + bytes);
+        for (size_t d = 0; d < t->rank; ++d) {
+            used += (size_t)snprintf(text + used, ROOM - used, "%s%zu", d ? ", " : "", t->shape[d]);
+        }
+        used += (size_t)snprintf(text + used, ROOM - used, "]}");
+        offset += bytes;
+    }
+    text[used++] = '}';
+    uint8_t *all = calloc(8 + used + offset, 1);
+    for (int i = 0; i < 8; ++i) all[i] = (uint8_t)((uint64_t)used >> 8 * i);
+    memcpy(all + 8, text, used);
+    memcpy(all + 8 + used, data, offset);
+    put(name, all, 8 + used + offset);
+    free(all), free(text), free(data);
+    mb_network_file_end(&file);
+}
+
+/* A network that another program wrote is the same network; its checksum is optional, not ignored. */
+static void test_foreign_files(void **state) {
+    (void)state;
+    mb_network *network = load(&tiny), *other;
+    size_t count;
+    float *p = mb_model_parameters(mb_network_model(network), &count);
+    for (size_t i = 0; i < count; ++i) p[i] *= 0.5f + (float)(i % 7); /* not the spec's own start */
+    succeeded(mb_model_update(mb_network_model(network)));
+    write_foreign(network, "f.safetensors", "");
+    succeeded(mb_network_load(&other, at("f.safetensors")));
+    assert_memory_equal(mb_model_parameters(mb_network_model(other), NULL), p, count * sizeof *p);
+    assert_int_equal(mb_network_describe(other)->steps, 0);
+    assert_string_equal(mb_network_describe(other)->spec, mb_network_describe(network)->spec);
+    mb_network_destroy(other);
+    write_foreign(network, "f.safetensors", "\"checksum\": \"crc32:12345678\", ");
+    load_refuses("f.safetensors", MB_EFORMAT, "kept the old checksum");
     mb_network_destroy(network);
 }
 
@@ -540,6 +629,7 @@ int main(void) {
         CASE(test_mask_random),   CASE(test_mask_range), CASE(test_mask_shapes),
         CASE(test_observe),       CASE(test_metrics),    CASE(test_metrics_edges),
         CASE(test_round_trip), CASE(test_many_tensors), CASE(test_unrolled_spec),    CASE(test_seed),       CASE(test_wrong_files),
+        CASE(test_foreign_files), CASE(test_fixed_mask),
         CASE(test_damaged_files), CASE(test_save_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,19 @@ static void npy_reads(void **state) {
     npy_is("a.npy", rounded, 1, 2, 2, 1);
 }
 
+/* A folder with one of the two files: the message names the one that is not there. */
+static void npy_missing(void **state) {
+    (void)state;
+    const char *dictionary = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 1, 1)}";
+    put_npy("train.npy", dictionary, "ab", 2);
+    load_fails("", MB_TEST, MB_EIO, "there are no test images here (no test.npy)");
+    drop("train.npy");
+    put_npy("test.npy", dictionary, "ab", 2);
+    load_fails("", MB_TRAIN, MB_EIO, "there are no training images here (no train.npy)");
+    drop("test.npy");
+    load_fails("", MB_TRAIN, MB_EIO, "train.npy, test.npy");
+}
+
 static void npy_labels(void **state) {
     static const uint8_t pixels[3] = {1, 2, 3};
     static const int64_t labels[3] = {2, -1, 11};
@@ -180,6 +193,7 @@ static void npy_survives_failing_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(npy_reads),
+        CASE(npy_missing),
         CASE(npy_labels),
         CASE(npy_refuses),
         CASE(npy_values_out_of_range),

@@ -521,6 +521,40 @@ static void test_evaluate(void **state) {
     mb_rbm_destroy(rbm);
 }
 
+/* One mask for all images: the lower half by hand is mask top; everything shown hides the label alone. */
+static void test_fixed_mask(void **state) {
+    (void)state;
+    enum { N = 7, EDGE = 6 };
+    size_t count;
+    mb_rbm_settings s = defaults();
+    s.hidden = HIDDEN;
+    mb_rbm *rbm = machine(EDGE, 4, &s, 0.3);
+    mb_dataset *data = images(EDGE, 4, N);
+    mb_rbm_inference settings = inference(MB_RBM_MEAN_FIELD);
+    mb_mask_settings top = {0}, random = {0};
+    const mb_setting *table = mb_mask_settings_table(&count);
+    mb_settings_default(table, count, &top);
+    mb_settings_default(table, count, &random);
+    top.kind = MB_MASK_TOP;
+    uint8_t shown[EDGE * EDGE] = {0};
+    mb_rbm_metrics by_kind, by_hand;
+    mb_rbm_evaluation how = {.mask = &top, .settings = &settings};
+    succeeded(mb_rbm_evaluate(&by_kind, rbm, data, &how));
+    memset(shown + EDGE * EDGE / 2, 255, EDGE * EDGE / 2);
+    how = (mb_rbm_evaluation){.mask = &random, .settings = &settings, .shown = shown};
+    succeeded(mb_rbm_evaluate(&by_hand, rbm, data, &how));
+    assert_int_equal(by_kind.hidden, N * EDGE * EDGE / 2);
+    assert_int_equal(by_hand.hidden, by_kind.hidden);
+    assert_true(by_hand.squared_error == by_kind.squared_error);
+    assert_true(by_hand.rmse == by_kind.rmse && by_hand.nll == by_kind.nll);
+    memset(shown, 1, sizeof shown);
+    succeeded(mb_rbm_evaluate(&by_hand, rbm, data, &how));
+    assert_int_equal(by_hand.hidden, 0);
+    assert_true(by_hand.nll > 0 && isnan(by_hand.rmse));
+    mb_dataset_destroy(data);
+    mb_rbm_destroy(rbm);
+}
+
 /* A machine that learned, so that the loss must have gone down and labels be found. */
 static void test_learns(void **state) {
     (void)state;
@@ -781,6 +815,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_sizes),      CASE(test_sigmoid),  CASE(test_random_fill), CASE(test_gradient),
         CASE(test_mean_field), CASE(test_gibbs),    CASE(test_threads),     CASE(test_evaluate),
+        CASE(test_fixed_mask),
         CASE(test_learns),     CASE(test_resume),   CASE(test_bad_files),   CASE(test_bad_inputs),
         CASE(test_memory),
     };

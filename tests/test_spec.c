@@ -351,6 +351,13 @@ static void test_blocks(void **state) {
                 "x.ini:12: [block b hidden] names tier 'hidden', which is not there");
     refuse_line(12, "[block b aa]",
                 "x.ini:12: [block b aa] names tier 'aa', which is not there (did you mean 'a'?)");
+    /* the line of the key that names it, not that of the section */
+    refuse_line(14, "[data]\nimage = a\n\nlabel = nosuch\n[solver]",
+                "x.ini:17: [data] label names tier 'nosuch', which is not there");
+    refuse_line(14, "[data]\nlabel = b\nimage = a aa\n[solver]",
+                "x.ini:16: [data] image names tier 'aa', which is not there (did you mean 'a'?)");
+    refuse_line(14, "[data]\n\ncolumns = cells\n[solver]",
+                "x.ini:16: [data] columns names tier 'cells', which is not there");
     refuse_line(12, "[block b]", "x.ini:12: [block b] should be [block ROW-TIER COLUMN-TIER]");
     refuse_line(12, "[block b a a a]",
                 "x.ini:12: [block b a ...] should be [block ROW-TIER COLUMN-TIER]");

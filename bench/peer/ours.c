@@ -218,9 +218,8 @@ static void command_batch(session *s, const char *folder) {
 
 static void answer_step(const mb_step *step, double ms) {
     printf("{\"ms\": %.6f, \"loss\": %.9g, \"iterations\": %.4f, \"adjoint_iterations\": %.4f, "
-           "\"applications\": %.4f, \"certificate\": %.6g}\n",
-           ms, step->loss, step->iterations, step->adjoint_iterations, step->applications,
-           step->certificate);
+           "\"applications\": %.4f}\n",
+           ms, step->loss, step->iterations, step->adjoint_iterations, step->applications);
 }
 
 static void command_step(session *s) {

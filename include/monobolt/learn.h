@@ -36,6 +36,12 @@ typedef struct mb_dataset_info {
     const struct mb_schema *schema; /* what the cells stand for; NULL: only themselves     */
     const double *numbers;          /* [count][columns] before binning, NAN where there is none; NULL:
                                        there are none                                      */
+    mb_split split;                 /* which part of the data this is; MB_ALL: all there is, or it was not
+                                       read from a file: there is no other part to test on  */
+    const char *const *sample_names; /* [count]: of pictures, the file below the path: "3/img2.png"; NULL:
+                                       samples have no files of their own                  */
+    const uint8_t *shown;           /* [count][height][width], zero: that pixel is transparent; NULL: all
+                                       are shown                                           */
 } mb_dataset_info;
 
 /* Reads a file, or a folder, of one of these kinds; each is told by its content or names:
@@ -44,11 +50,37 @@ typedef struct mb_dataset_info {
  *   CIFAR  data_batch_1.bin .. 5, test_batch.bin; the folder above; cifar-10-binary.tar.gz
  *   NPY    uint8, or float in [0, 1]; [N][H][W] or [N][H][W][C]; labels in NAME-labels.npy;
  *          in a folder: train.npy and test.npy
- *   PNG    one image, or a folder of them in the order of their names; 16 bits are rounded
- *          to 8, an alpha channel is dropped if it is opaque and refused if it is not
- * MB_ALL is the training images, then the test images. A single file, and a folder of PNGs,
- * know no split and are read whole. Every file is checked before memory is taken for it.   */
+ *   PNG, JPEG  one picture, or a folder of them in natural order (img2 before img10); 16 bits are
+ *          rounded to 8, an alpha channel is dropped if it is opaque and refused if it is not.
+ *          Folders in it are classes: their names in natural order are labels 0, 1, ..., or, if
+ *          all are numbers, the labels themselves. In folders train and test: the two parts
+ * MB_ALL is the training images, then the test images. A single file, and a folder of pictures
+ * without these two, know no split and are read whole; info->split then says MB_ALL. Every file is
+ * checked before memory is taken for it. JPEG is MB_ENOTSUP in a build without libjpeg.    */
 MB_API mb_status mb_dataset_load(mb_dataset **dataset, const char *path, mb_split split);
+
+/* How a picture of any size and colour becomes an image that a network takes. Transparent pixels are laid on
+ * black, or on white with `invert`; colours become gray, or gray all three colours, as `channels` wants. */
+typedef struct mb_fit {
+    uint32_t height, width, channels; /* of the image; 1 or 3 channels                          */
+    bool invert;        /* 255 - value: for dark ink on bright paper                            */
+    bool alpha_is_mask; /* a pixel of alpha 0 is missing: info->shown says where                */
+    bool resize;        /* false: pictures must have that size already. Of a gray image: as MNIST was
+                           made: the background is taken off, the ink cropped, scaled to 20/28 of each
+                           side with its aspect kept, and its centre of mass put in the middle (not with
+                           alpha_is_mask: what is missing may be ink; then the whole picture is scaled).
+                           Of a colour image: the middle of the picture, scaled                 */
+    double reserved[4]; /* zero                                                                 */
+} mb_fit;
+/* Pictures, as above, so fitted. */
+MB_API mb_status mb_dataset_load_pictures(mb_dataset **dataset, const char *path, mb_split split,
+                                          const mb_fit *fit);
+
+/* Of data without a test part: the samples that are held out (MB_TEST), about `share` of them, or the others
+ * (MB_TRAIN). Which ones depends on the names of their files, or on their numbers, and on nothing else.
+ * MB_EINVAL if either part would be empty.                                                   */
+MB_API mb_status mb_dataset_holdout(mb_dataset **part, const mb_dataset *of, double share,
+                                    mb_split split);
 
 /* Copies images, and labels unless NULL, of which each is MB_HIDDEN or below `classes`. */
 MB_API mb_status mb_dataset_from_images(mb_dataset **dataset, const char *name, size_t count,
@@ -297,8 +329,8 @@ MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 
 /* A CSV file as this network sees it: by the columns it has learned or, before any training, by those that
  * the [table] section makes of the rows to learn from. MB_TRAIN and MB_TEST are the rows that are not, or
- * that are, kept for testing, or every row where that leaves none; MB_ALL every row, in order. report
- * may be NULL; its column belongs to the dataset.                                             */
+ * that are, kept for testing, or every row where that leaves none (info->split is MB_ALL then); MB_ALL every
+ * row, in order. report may be NULL; its column belongs to the dataset.                                             */
 MB_API mb_status mb_network_load_table(mb_dataset **dataset, const mb_network *network,
                                        const char *path, mb_split split, mb_schema_report *report);
 /* The columns it has learned, to be destroyed; *schema = NULL: it has none. */
@@ -383,7 +415,7 @@ typedef struct mb_means {
     uint64_t steps; /* that they are over */
     double loss;
     mb_term terms[MB_ROLES]; /* as many as the network has roles, in that order */
-    double iterations, adjoint_iterations, certificate;
+    double iterations, adjoint_iterations;
 } mb_means;
 
 typedef struct mb_step {
@@ -394,7 +426,6 @@ typedef struct mb_step {
     size_t term_count;
     double learning_rate, gradient_norm;
     double iterations, adjoint_iterations, applications; /* per sample                          */
-    double certificate;           /* the mean over the batch                                    */
     double ms, ms_solve, ms_adjoint, ms_loss, ms_update, ms_data;
     mb_means means;               /* of this step's epoch so far; not from mb_trainer_gradient  */
     mb_report solve, adjoint;
@@ -461,7 +492,9 @@ typedef struct mb_evaluation {
     mb_evaluate_progress progress;      /* returning false ends the call with MB_ESTOPPED        */
     void *context;
     mb_score *columns;                  /* out [columns of the network], or NULL                */
-    double reserved[4];
+    const uint8_t *shown;               /* [height][width]: these pixels of every image in place of
+                                         * the mask's; the label as the mask says; NULL: none   */
+    double reserved[3];
 } mb_evaluation;
 
 /* One pass over the samples with the masks of run `seed`. how: NULL: the defaults. */

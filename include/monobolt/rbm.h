@@ -171,7 +171,9 @@ typedef struct mb_rbm_evaluation {
     size_t limit;                     /* only the first samples; 0: all                           */
     mb_evaluate_progress progress;    /* returning false ends the call with MB_ESTOPPED            */
     void *context;
-    double reserved[4];
+    const uint8_t *shown;             /* [height][width]: these pixels of every image in place of the
+                                         mask's; the label as the mask says; NULL: none          */
+    double reserved[3];
 } mb_rbm_evaluation;
 MB_API mb_status mb_rbm_evaluate(mb_rbm_metrics *metrics, const mb_rbm *rbm,
                                  const mb_dataset *dataset, const mb_rbm_evaluation *how);

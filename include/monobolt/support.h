@@ -6,6 +6,8 @@
 #ifndef MONOBOLT_SUPPORT_H
 #define MONOBOLT_SUPPORT_H
 
+#include <stdio.h>
+
 #include "monobolt.h"
 
 #ifdef __cplusplus
@@ -80,6 +82,9 @@ typedef struct mb_plot {
  * same plot gives the same bytes. Text is UTF-8. Refused: infinities, numbers beyond
  * MB_PLOT_MOST, zero or less on a logarithmic axis, a panel without a single point.           */
 MB_API mb_status mb_plot_write(const char *path, const mb_plot *plot);
+/* The same to an open stream, of which the caller looks after the rest (flushing, say). */
+MB_API mb_status mb_plot_print(FILE *stream, const mb_plot *plot);
+
 /* ---------------------------------------------------------------- measuring -- */
 
 typedef struct mb_timing {

@@ -52,6 +52,7 @@ const char *mb_outcome_name(mb_outcome outcome) {
     case MB_ITERATION_LIMIT: return "iteration limit";
     case MB_DIVERGED: return "diverged";
     case MB_INTERRUPTED: return "interrupted";
+    case MB_FLOOR: return "floor";
     }
     return "unknown outcome";
 }

@@ -126,8 +126,10 @@ mb_status mb_cifar_load_folder(mb_dataset **dataset, const char *folder, const c
     if (status != MB_OK) {
         mb_dataset_destroy(*dataset);
         *dataset = NULL;
+        return status;
     }
-    return status;
+    (*dataset)->info.split = split;
+    return MB_OK;
 }
 
 /* ----------------------------------------------------------------- archive -- */
@@ -183,5 +185,6 @@ mb_status mb_cifar_load_archive(mb_dataset **dataset, mb_input *input, mb_split 
     mb_archive_close(archive);
     if (status == MB_OK) status = batches_join(dataset, mb_input_name(input), split, batches);
     for (int b = 0; b < BATCHES; ++b) mb_dataset_destroy(batches[b]);
+    if (status == MB_OK) (*dataset)->info.split = split;
     return status;
 }

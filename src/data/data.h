@@ -38,6 +38,8 @@ struct mb_dataset {
     char **column_names; /* info.columns of them */
     mb_schema *schema;   /* or NULL              */
     double *numbers;     /* or NULL              */
+    char **sample_names; /* info.count, or NULL  */
+    uint8_t *shown;      /* or NULL              */
 };
 
 /* Samples of nothing yet: a name, a count, labels that are all missing. */
@@ -155,7 +157,37 @@ mb_status mb_npy_labels_read(mb_input *input, const mb_npy *npy, int32_t *labels
 /* ---- PNG ---- */
 typedef struct mb_png mb_png;
 mb_status mb_png_begin(mb_png **png, mb_input *input, mb_shape *shape);
-mb_status mb_png_read(mb_png *png, uint8_t *pixels);
+/* alpha [height][width]: NULL: a pixel that is not opaque is MB_EFORMAT. */
+mb_status mb_png_read(mb_png *png, uint8_t *pixels, uint8_t *alpha);
 void mb_png_end(mb_png *png);
+
+/* ---- JPEG; MB_ENOTSUP in a build without libjpeg ---- */
+typedef struct mb_jpeg mb_jpeg;
+mb_status mb_jpeg_begin(mb_jpeg **jpeg, mb_input *input, mb_shape *shape);
+mb_status mb_jpeg_read(mb_jpeg *jpeg, uint8_t *pixels);
+void mb_jpeg_end(mb_jpeg *jpeg);
+
+/* ---- pictures: one image in a file, PNG or JPEG by what it begins with ---- */
+typedef struct mb_picture mb_picture;
+bool mb_picture_begins(const uint8_t *bytes, size_t size);
+mb_status mb_picture_begin(mb_picture **picture, const char *path, mb_shape *shape);
+mb_status mb_picture_read(mb_picture *picture, uint8_t *pixels, uint8_t *alpha); /* as mb_png_read */
+void mb_picture_end(mb_picture *picture);
+
+/* Pixels [height][width][channels] of any size and alpha [height][width] as an image of fit's:
+ * image [height][width][channels], shown [height][width].                                   */
+mb_status mb_picture_fit(const mb_fit *fit, const char *name, const mb_shape *shape,
+                         const uint8_t *pixels, const uint8_t *alpha, uint8_t *image,
+                         uint8_t *shown);
+
+/* ---- folders of pictures ---- */
+
+/* Numbers in names count as numbers: img2 before img10. */
+int mb_name_compare(const char *a, const char *b);
+
+/* A picture, or a folder of them, as mb_dataset_load and (fit not NULL) mb_dataset_load_pictures
+ * describe; *found = false: there are none, and nothing is loaded.                            */
+mb_status mb_pictures_load(mb_dataset **dataset, const char *path, const char *name, mb_split split,
+                           const mb_fit *fit, bool *found);
 
 #endif

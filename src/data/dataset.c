@@ -96,7 +96,9 @@ void mb_dataset_destroy(mb_dataset *dataset) {
     if (dataset == NULL) return;
     mb_names_free(dataset->class_names, dataset->info.classes);
     mb_names_free(dataset->column_names, dataset->info.columns);
+    mb_names_free(dataset->sample_names, dataset->info.count);
     mb_schema_destroy(dataset->schema);
+    mb_free(dataset->shown);
     mb_free(dataset->numbers);
     mb_free(dataset->cardinalities);
     mb_free(dataset->cells);
@@ -190,6 +192,18 @@ static void rows_copy(void *to, const void *from, const size_t *rows, size_t cou
     }
 }
 
+/* ... and of the names of their files. */
+static mb_status add_names(mb_dataset *d, const mb_dataset_info *of, const size_t *rows,
+                           size_t count) {
+    if (of->sample_names == NULL) return MB_OK;
+    MB_TRY(mb_alloc(&d->sample_names, count, sizeof *d->sample_names));
+    for (size_t i = 0; i < count; ++i) {
+        MB_TRY(mb_strdup(&d->sample_names[i], of->sample_names[rows ? rows[i] : i]));
+    }
+    d->info.sample_names = (const char *const *)d->sample_names;
+    return MB_OK;
+}
+
 /* Adds copies of some samples' images and labels, if there are any. */
 static mb_status add_images(mb_dataset *d, const mb_dataset_info *of, const size_t *rows,
                             size_t count) {
@@ -200,6 +214,7 @@ static mb_status add_images(mb_dataset *d, const mb_dataset_info *of, const size
         d->info.classes = 0; /* until their names are there */
         MB_TRY(mb_dataset_name_classes(d, of->class_names, of->classes));
     }
+    MB_TRY(add_names(d, of, rows, count));
     if (of->images == NULL) return MB_OK;
     MB_TRY(mb_alloc(&d->images, count, mb_shape_pixels(&shape)));
     rows_copy(d->images, of->images, rows, count, mb_shape_pixels(&shape));
@@ -207,6 +222,11 @@ static mb_status add_images(mb_dataset *d, const mb_dataset_info *of, const size
     d->info.height = of->height;
     d->info.width = of->width;
     d->info.channels = of->channels;
+    if (of->shown == NULL) return MB_OK;
+    size_t pixels = (size_t)of->height * of->width;
+    MB_TRY(mb_alloc(&d->shown, count, pixels));
+    rows_copy(d->shown, of->shown, rows, count, pixels);
+    d->info.shown = d->shown;
     return MB_OK;
 }
 
@@ -235,6 +255,7 @@ mb_status mb_dataset_add_cells(mb_dataset *d, const mb_dataset_info *of, const s
 static mb_status combine(mb_dataset **out, const mb_dataset_info *images,
                          const mb_dataset_info *cells, const size_t *rows, size_t count) {
     MB_TRY(mb_dataset_begin(out, images->name, count));
+    (*out)->info.split = images->split;
     mb_status status = add_images(*out, images, rows, count);
     if (status == MB_OK) status = mb_dataset_add_cells(*out, cells, rows);
     if (status != MB_OK) {
@@ -286,4 +307,44 @@ mb_status mb_dataset_head(mb_dataset **dataset, const mb_dataset *from, size_t c
         return mb_fail(MB_EINVAL, "the first %zu samples of %zu", count, from->info.count);
     }
     return combine(dataset, &from->info, &from->info, NULL, count);
+}
+
+/* In [0, 1), the same everywhere: of a sample's name (FNV-1a, then mixed by the generator), or of its
+ * number, as a table's rows are kept.                                                       */
+static bool is_held_out(const mb_dataset_info *of, size_t sample, double share) {
+    if (of->sample_names == NULL) return mb_row_kept(sample, share);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *c = of->sample_names[sample]; *c != '\0'; ++c) {
+        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    }
+    mb_random random;
+    mb_random_seed(&random, hash);
+    return mb_random_uniform(&random) < share;
+}
+
+mb_status mb_dataset_holdout(mb_dataset **part, const mb_dataset *from, double share,
+                             mb_split split) {
+    if (part == NULL || from == NULL) return mb_fail(MB_EINVAL, "mb_dataset_holdout: NULL argument");
+    const mb_dataset_info *of = &from->info;
+    size_t count = 0, *samples;
+    *part = NULL;
+    if (!(share > 0 && share < 1)) {
+        return mb_fail(MB_EINVAL, "the share to hold out, %g, is not between 0 and 1", share);
+    }
+    if (split != MB_TRAIN && split != MB_TEST) {
+        return mb_fail(MB_EINVAL, "mb_dataset_holdout: split %d is neither train nor test",
+                       (int)split);
+    }
+    MB_TRY(mb_alloc(&samples, of->count, sizeof *samples));
+    for (size_t i = 0; i < of->count; ++i) {
+        if (is_held_out(of, i, share) == (split == MB_TEST)) samples[count++] = i;
+    }
+    mb_status status =
+        count > 0 && count < of->count
+            ? combine(part, of, of, samples, count)
+            : mb_fail(MB_EINVAL, "holding out %g of the %zu samples of %s leaves none %s", share,
+                      of->count, of->name, (count > 0) == (split == MB_TEST) ? "to learn from" : "to test on");
+    if (status == MB_OK) (*part)->info.split = split;
+    mb_free(samples);
+    return status;
 }

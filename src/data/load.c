@@ -3,13 +3,11 @@
  * From a path to a dataset: what kind of data a file or folder holds, which files belong
  * together, and whether they agree with each other.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/memory.h"
@@ -23,6 +21,11 @@
 static bool is_there(const char *path) {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+static bool name_ends(const char *name, const char *end) {
+    size_t a = strlen(name), b = strlen(end);
+    return a >= b && strcmp(name + a - b, end) == 0;
 }
 
 static mb_status finish(mb_dataset **dataset, mb_status status) {
@@ -269,14 +272,18 @@ static mb_status load_split_files(mb_dataset **dataset, const char *folder, cons
         bool wanted = split == MB_ALL || split == (i == 0 ? MB_TRAIN : MB_TEST);
         if (!wanted) continue;
         if (paths[i] == NULL && split == MB_ALL) continue;
-        if (paths[i] == NULL) {
+        if (paths[i] == NULL) { /* the missing one is of the kind that the other is */
+            const char *const npy[] = {"train.npy", "test.npy"};
+            bool other_npy = name_ends(paths[1 - i], ".npy");
+            const char *const *names = i == 0 ? train_names : test_names;
             status = mb_fail(MB_EIO, "%s: there are no %s images here (no %s)", folder,
-                             i == 0 ? "training" : "test", i == 0 ? train_names[0] : test_names[0]);
+                             i == 0 ? "training" : "test", other_npy ? npy[i] : names[0]);
             goto done;
         }
         MB_GOTO(done, status, part_open(&parts[count++], paths[i]));
     }
     status = parts_read(dataset, name, parts, count, folder);
+    if (status == MB_OK && paths[0] && paths[1]) (*dataset)->info.split = split;
 done:
     for (int i = 0; i < 2; ++i) {
         part_close(&parts[i]);
@@ -320,111 +327,6 @@ done:
     return status;
 }
 
-/* -------------------------------------------------------- folders of images -- */
-
-typedef struct name_list {
-    char **names;
-    size_t count, room;
-} name_list;
-
-static void names_destroy(name_list *list) {
-    for (size_t i = 0; i < list->count; ++i) mb_free(list->names[i]);
-    mb_free(list->names);
-}
-
-static mb_status names_add(name_list *list, const char *folder, const char *name) {
-    if (list->count == list->room) {
-        char **wider;
-        size_t room = list->room ? 2 * list->room : 64;
-        MB_TRY(mb_alloc(&wider, room, sizeof *wider));
-        if (list->count > 0) memcpy(wider, list->names, list->count * sizeof *wider);
-        mb_free(list->names);
-        list->names = wider;
-        list->room = room;
-    }
-    MB_TRY(mb_file_join(&list->names[list->count], folder, name));
-    ++list->count;
-    return MB_OK;
-}
-
-static int name_compare(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static mb_status names_read(name_list *list, const char *folder) {
-    mb_status status = MB_OK;
-    DIR *directory = opendir(folder);
-    if (directory == NULL) {
-        return mb_fail(MB_EIO, "%s: cannot read the folder: %s", folder, strerror(errno));
-    }
-    for (;;) {
-        errno = 0;
-        const struct dirent *item = readdir(directory);
-        if (item == NULL) break;
-        size_t length = strlen(item->d_name);
-        if (item->d_name[0] == '.' || length < 5) continue;
-        if (strcasecmp(item->d_name + length - 4, ".png") != 0) continue;
-        MB_GOTO(done, status, names_add(list, folder, item->d_name));
-    }
-    if (errno != 0) {
-        status = mb_fail(MB_EIO, "%s: cannot read the folder: %s", folder, strerror(errno));
-    }
-done:
-    (void)closedir(directory);
-    if (status == MB_OK && list->count > 0) {
-        qsort(list->names, list->count, sizeof *list->names, name_compare);
-    }
-    return status;
-}
-
-/* Opens one PNG; with pixels NULL only its header is looked at. */
-static mb_status png_visit(const char *path, mb_shape *shape, uint8_t *pixels) {
-    mb_input *input;
-    mb_png *png = NULL;
-    mb_shape seen;
-    MB_TRY(mb_input_open_raw(&input, path));
-    mb_status status = mb_png_begin(&png, input, &seen);
-    if (status == MB_OK && shape->count > 0 &&
-        (seen.height != shape->height || seen.width != shape->width ||
-         seen.channels != shape->channels)) {
-        status = mb_fail(MB_EFORMAT,
-                         "%s: %" PRIu32 " x %" PRIu32 " pixels, %" PRIu32
-                         " channels, unlike the images before it (%" PRIu32 " x %" PRIu32
-                         ", %" PRIu32 ")",
-                         path, seen.height, seen.width, seen.channels, shape->height, shape->width,
-                         shape->channels);
-    }
-    if (status == MB_OK && pixels != NULL) status = mb_png_read(png, pixels);
-    if (status == MB_OK && shape->count == 0) *shape = seen;
-    mb_png_end(png);
-    mb_input_close(input);
-    return status;
-}
-
-/* Every header is looked at before memory is taken for all of them. */
-static mb_status load_images(mb_dataset **dataset, const char *name, char *const *paths,
-                             size_t count) {
-    mb_shape shape = {0};
-    for (size_t i = 0; i < count; ++i) MB_TRY(png_visit(paths[i], &shape, NULL));
-    shape.count = count;
-    MB_TRY(mb_dataset_allocate(dataset, name, &shape));
-    mb_status status = MB_OK;
-    for (size_t i = 0; i < count && status == MB_OK; ++i) {
-        status = png_visit(paths[i], &shape, (*dataset)->images + i * mb_shape_pixels(&shape));
-    }
-    return finish(dataset, status);
-}
-
-static mb_status load_image_folder(mb_dataset **dataset, const char *folder, const char *name,
-                                   bool *found) {
-    name_list list = {0};
-    mb_status status = names_read(&list, folder);
-    *found = list.count > 0;
-    if (status == MB_OK && *found) status = load_images(dataset, name, list.names, list.count);
-    names_destroy(&list);
-    return status;
-}
-
 /* ------------------------------------------------------------- entry point -- */
 
 static mb_status load_folder(mb_dataset **dataset, const char *path, const char *name,
@@ -432,16 +334,11 @@ static mb_status load_folder(mb_dataset **dataset, const char *path, const char 
     bool found = false;
     MB_TRY(load_split_files(dataset, path, name, split, &found));
     if (!found) MB_TRY(load_cifar(dataset, path, name, split, &found));
-    if (!found) MB_TRY(load_image_folder(dataset, path, name, &found));
+    if (!found) MB_TRY(mb_pictures_load(dataset, path, name, split, NULL, &found));
     if (found) return MB_OK;
     return mb_fail(MB_EIO,
                    "%s: no data here: looked for train-images-idx3-ubyte[.gz], data_batch_1.bin, "
-                   "cifar-10-binary.tar.gz, train.npy and *.png", path);
-}
-
-static bool name_ends(const char *name, const char *end) {
-    size_t a = strlen(name), b = strlen(end);
-    return a >= b && strcmp(name + a - b, end) == 0;
+                   "cifar-10-binary.tar.gz, train.npy, test.npy, *.png, *.jpg and folders of those", path);
 }
 
 /* By what it begins with; only a CIFAR batch has no mark, and goes by its name. */
@@ -459,8 +356,8 @@ static mb_status load_file(mb_dataset **dataset, const char *path, const char *n
     MB_GOTO(done, status, mb_input_peek(input, &bytes, 512, &got));
     if (got == 0) {
         status = mb_fail(MB_EFORMAT, "%s: the file is empty", path);
-    } else if (got >= 4 && memcmp(bytes, "\x89PNG", 4) == 0) {
-        status = load_images(dataset, name, &(char *){(char *)path}, 1);
+    } else if (mb_picture_begins(bytes, got)) {
+        status = mb_pictures_load(dataset, path, name, split, NULL, &(bool){false});
     } else if (got >= 263 && memcmp(bytes + 257, "ustar", 5) == 0) {
         status = mb_cifar_load_archive(dataset, input, split);
     } else if (name_ends(name, ".bin")) {
@@ -472,7 +369,7 @@ static mb_status load_file(mb_dataset **dataset, const char *path, const char *n
         MB_GOTO(done, status, part_begin(&p, images, labels));
         status = parts_read(dataset, name, &p, 1, NULL);
     } else {
-        status = mb_fail(MB_EFORMAT, "%s: is no IDX, NPY, PNG or CIFAR file%s", path,
+        status = mb_fail(MB_EFORMAT, "%s: is no IDX, NPY, PNG, JPEG or CIFAR file%s", path,
                          got < 16 ? " (it is too short to be one)" : "");
     }
 done:
@@ -492,14 +389,17 @@ static mb_status name_of(char **name, const char *path) {
     return MB_OK;
 }
 
+static mb_status split_check(mb_split split) {
+    if (split >= MB_ALL && split <= MB_TEST) return MB_OK;
+    return mb_fail(MB_EINVAL, "split %d is none of all, train, test", (int)split);
+}
+
 mb_status mb_dataset_load(mb_dataset **dataset, const char *path, mb_split split) {
     struct stat info;
     char *name;
     if (dataset == NULL || path == NULL) return mb_fail(MB_EINVAL, "mb_dataset_load: NULL");
     *dataset = NULL;
-    if (split < MB_ALL || split > MB_TEST) {
-        return mb_fail(MB_EINVAL, "split %d is none of all, train, test", (int)split);
-    }
+    MB_TRY(split_check(split));
     if (stat(path, &info) != 0) {
         return mb_fail(MB_EIO, "%s: cannot open: %s", path, strerror(errno));
     }
@@ -507,5 +407,34 @@ mb_status mb_dataset_load(mb_dataset **dataset, const char *path, mb_split split
     mb_status status = S_ISDIR(info.st_mode) ? load_folder(dataset, path, name, split)
                                              : load_file(dataset, path, name, split);
     mb_free(name);
+    return status;
+}
+
+static mb_status fit_check(const mb_fit *fit) {
+    const mb_shape shape = {1, fit->height, fit->width, fit->channels};
+    if (mb_shape_check(&shape, "mb_fit") != MB_OK) return MB_EINVAL; /* its message stands */
+    if (fit->channels != 1 && fit->channels != 3) {
+        return mb_fail(MB_EINVAL, "pictures become images of 1 or 3 channels, not %" PRIu32,
+                       fit->channels);
+    }
+    return MB_RESERVED("mb_fit", fit);
+}
+
+mb_status mb_dataset_load_pictures(mb_dataset **dataset, const char *path, mb_split split,
+                                   const mb_fit *fit) {
+    char *name;
+    bool found;
+    if (dataset == NULL || path == NULL || fit == NULL) {
+        return mb_fail(MB_EINVAL, "mb_dataset_load_pictures: NULL");
+    }
+    *dataset = NULL;
+    MB_TRY(split_check(split));
+    MB_TRY(fit_check(fit));
+    MB_TRY(name_of(&name, path));
+    mb_status status = mb_pictures_load(dataset, path, name, split, fit, &found);
+    mb_free(name);
+    if (status == MB_OK && !found) {
+        return mb_fail(MB_EFORMAT, "%s: is no PNG or JPEG file, nor a folder of them", path);
+    }
     return status;
 }

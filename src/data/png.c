@@ -2,8 +2,8 @@
  *
  * PNG in and out. Every gray or colour PNG becomes 8-bit gray or RGB: fewer bits are widened,
  * 16 rounded, palettes looked up (one of grays gives gray), interlacing undone. Alpha is
- * dropped where it is opaque; a transparent pixel is refused, because what lies behind it is
- * for the user to say.
+ * dropped where it is opaque; a transparent pixel is refused unless the caller takes alpha,
+ * because what lies behind it is for the user to say.
  *
  * libpng leaves a function by longjmp. Only the four functions with a setjmp call it, and they
  * keep everything that must survive in the mb_png.
@@ -206,14 +206,16 @@ static mb_status rows_decode(mb_png *self) {
     return MB_OK;
 }
 
-/* From `decoded` bytes a pixel to the channels wanted, alpha looked at and left out. */
-static mb_status pixels_pick(const mb_png *self, uint8_t *out) {
+/* From `decoded` bytes a pixel to the channels wanted; alpha goes where it is wanted. */
+static mb_status pixels_pick(const mb_png *self, uint8_t *out, uint8_t *opacity) {
     size_t channels = self->shape.channels, decoded = self->decoded;
     bool alpha = decoded == 2 || decoded == 4;
     size_t count = (size_t)self->shape.height * self->shape.width;
     for (size_t i = 0; i < count; ++i) {
         const uint8_t *pixel = self->pixels + i * decoded;
-        if (alpha && pixel[decoded - 1] != 255) {
+        if (opacity != NULL) {
+            opacity[i] = alpha ? pixel[decoded - 1] : 255;
+        } else if (alpha && pixel[decoded - 1] != 255) {
             return mb_fail(MB_EFORMAT,
                            "%s: the pixel in row %zu, column %zu is transparent; put the image on "
                            "a background first", self->name, i / self->shape.width,
@@ -224,14 +226,14 @@ static mb_status pixels_pick(const mb_png *self, uint8_t *out) {
     return MB_OK;
 }
 
-mb_status mb_png_read(mb_png *self, uint8_t *pixels) {
+mb_status mb_png_read(mb_png *self, uint8_t *pixels, uint8_t *alpha) {
     size_t row = self->shape.width * self->decoded;
     MB_TRY(mb_alloc(&self->pixels, self->shape.height, row));
     MB_TRY(mb_alloc(&self->rows, self->shape.height, sizeof *self->rows));
     for (size_t y = 0; y < self->shape.height; ++y) self->rows[y] = self->pixels + y * row;
     MB_TRY(rows_decode(self));
     MB_TRY(mb_input_end(self->input));
-    return pixels_pick(self, pixels);
+    return pixels_pick(self, pixels, alpha);
 }
 
 /* ----------------------------------------------------------------- writing -- */

@@ -69,6 +69,21 @@ typedef struct mb_pair {
 
 #define MB_INTERLEAVED_BLOCK_MAX 12
 
+/* A long sum is made of parts that are added to each other: its rounding error grows with the length
+ * of a part plus the number of parts, not with their product (operator/rounding.h). A part is a few
+ * taps of up to MB_SUM_PART products together, or one tap, or an equal piece of a tap that has more
+ * than MB_SUM_PIECE.                                                                        */
+#define MB_SUM_PART 32
+#define MB_SUM_PIECE 48
+typedef struct mb_parts {
+    size_t together; /* taps of a part                        */
+    size_t piece;    /* products of a tap that go into a part */
+} mb_parts;
+static inline mb_parts mb_parts_of(size_t in) {
+    size_t pieces = (in + MB_SUM_PIECE - 1) / MB_SUM_PIECE;
+    return (mb_parts){in < MB_SUM_PART ? MB_SUM_PART / in : 1, (in + pieces - 1) / pieces};
+}
+
 /* Winograd's transforms: numbers of a tile, and two of the points (operator/interleaved.c). */
 #define MB_TILE 36
 #define MB_WINOGRAD_A 0.625
@@ -81,7 +96,8 @@ typedef struct mb_interleaved_kernels {
     bool (*spread)(float *x, const float *s, const float *const *v, const float *from, size_t n);
     /* out[l][i] = x[i][l] */
     void (*collect)(float *const *out, const float *x, size_t n);
-    /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps */
+    /* out [outs][lanes] at two places, or at one if out[1] is NULL: the sum over the taps, in parts
+     * (mb_parts)                                                                             */
     void (*product)(const mb_product *product, float *const out[2], const mb_tap *taps,
                     size_t count);
     /* Winograd's transforms: from 6 x 6 places to as many numbers, `stride` floats apart; and from
@@ -98,6 +114,23 @@ typedef struct mb_interleaved_kernels {
     void (*outer)(float *to, size_t step_y, size_t step_x, const mb_pair *pairs, size_t count,
                   size_t ys, size_t xs);
 } mb_interleaved_kernels;
+
+/* Sums over rows for the certificate (solver/certificate.c). With d = u - g and UNIT half a unit in
+ * the last place of 1, t = |d - its q-weighted mean| + 2 UNIT |g|. All but the entropy are upper
+ * bounds.                                                                                    */
+typedef struct mb_misfit_sums {
+    double squares;  /* (d - its mean)^2                                       */
+    double slack;    /* (2 UNIT g)^2                                           */
+    double weighted; /* W = q t^2                                              */
+    double entropy;  /* q u                                                    */
+    float largest;   /* R = max t, of any row                                  */
+    float off;       /* the largest |sum of a row of q - 1|                    */
+    /* by row, R of the row, but in the exponent at most MB_MISFIT_CAP:
+     *   w_v = exp(2 R) W,   l_v = exp(2 R) times a bound of the norm of diag q - qq'   */
+} mb_misfit_sums;
+#define MB_MISFIT_CAP 8
+
+#define MB_EXACT_LANES 8 /* samples that are worked side by side in double */
 
 typedef struct mb_kernels {
     const char *name;                          /* "ref", "avx2", ... */
@@ -157,10 +190,16 @@ typedef struct mb_kernels {
     /* x = t - sum gamma_a dt_a */
     void (*anderson_mix)(float *x, const float *t, const float *const *dt, const float *gamma,
                          size_t window, size_t n);
-    /* For the certificate: *misfit += ||centred(u - g)||^2, *slack += a bound of the squared
-     * rounding error of u - g, returns sum q u                                              */
-    double (*misfit)(double *misfit, double *slack, const float *q, const float *u, const float *g,
-                     const uint32_t *offset, size_t rows, uint32_t k);
+    /* For the certificate, of q = softmax(u) and g, row by row: see mb_misfit_sums. w and l have
+     * room for MB_LANES_MAX - 1 more                                                         */
+    void (*misfit)(mb_misfit_sums *sums, float *w, float *l, const float *q, const float *u,
+                   const float *g, const uint32_t *offset, size_t rows, uint32_t k);
+    /* *sum += w_v / m_v, and *most = the largest l_v / m_v, where m_v = max(1 - c l_v, least), all
+     * upper bounds                                                                          */
+    void (*moduli)(double *sum, double *most, const float *w, const float *l, size_t n, float c,
+                   float least);
+    /* In double: out [outs][MB_EXACT_LANES] += w'x, w [in][outs], x [in][MB_EXACT_LANES] */
+    void (*exact_product)(double *out, const double *w, const double *x, size_t in, size_t outs);
     /* sum (a - b)^2 over the rows, and *norm += sum b^2 */
     double (*distance)(double *norm, const float *a, const float *b, const uint32_t *offset,
                        size_t rows, uint32_t k);

@@ -168,8 +168,17 @@ static void finish(const evaluation *e, mb_metrics *m) {
 static mb_status show_masked(void *context, size_t first, size_t count, int32_t *values,
                              uint8_t *shown) {
     const evaluation *e = context;
+    const mb_network_info *info = &e->network->info;
+    const mb_visible *image = mb_network_visible(e->network, MB_ROLE_IMAGE);
     (void)values;
-    return mb_network_masks(e->network, e->mask, e->how->seed, first, count, shown);
+    MB_TRY(mb_network_masks(e->network, e->mask, e->how->seed, first, count, shown));
+    for (size_t n = 0; e->how->shown && n < count; ++n) {
+        uint8_t *pixels = shown + n * info->values + image->first;
+        for (size_t i = 0; i < image->variables; ++i) {
+            pixels[i] = e->how->shown[i / info->channels] != 0;
+        }
+    }
+    return MB_OK;
 }
 
 static bool take_answers(void *context, const mb_prediction *a) {
@@ -205,6 +214,9 @@ mb_status mb_evaluate(mb_metrics *metrics, const mb_network *network, const mb_d
     }
     if (how == NULL) how = &defaults;
     MB_TRY(MB_RESERVED("mb_evaluation", how));
+    if (how->shown && network->info.bins == 0) {
+        return mb_fail(MB_EINVAL, "mb_evaluate: a mask of pixels, but the network has none");
+    }
     const mb_solver_settings *settings = how->settings ? how->settings : &network->spec->solver;
     const mb_dataset_info *data = mb_dataset_describe(dataset);
     size_t limit = how->limit < data->count ? how->limit : 0;

@@ -67,7 +67,8 @@ typedef struct mb_part_sums {
     double loss, hidden, wrong;
 } mb_part_sums;
 typedef struct mb_epoch_sums {
-    double steps, loss, iterations, adjoint_iterations, certificate;
+    double steps, loss, iterations, adjoint_iterations;
+    double unused; /* a checkpoint has five numbers */
 } mb_epoch_sums;
 #define MB_DOUBLES(type) (sizeof(type) / sizeof(double))
 

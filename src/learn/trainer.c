@@ -71,6 +71,8 @@ mb_status mb_trainer_create(mb_trainer **out, mb_network *network, const mb_data
     mb_solver_settings settings = network->spec->solver;
     settings.threads = threads;
     settings.unrolled = network->spec->train.gradient == MB_UNROLLED;
+    settings.certify = false; /* faster, and nobody asks for certificates here */
+    if (settings.stop == MB_STOP_CERTIFICATE) settings.certify = true;
     MB_GOTO(fail, status, mb_solver_create(&t->solver, network->model, &settings));
     t->pool = mb_solver_pool(t->solver);
     layout(t);
@@ -185,9 +187,6 @@ static double learning_rate(const mb_trainer *t, uint64_t step) {
 }
 
 static void summarise(const mb_trainer *t, mb_step *step) {
-    double certificate = 0;
-    for (size_t n = 0; n < t->batch; ++n) certificate += t->results[n].certificate;
-    step->certificate = certificate / (double)t->batch;
     step->iterations = (double)step->solve.iterations / (double)t->batch;
     step->applications =
         (double)(step->solve.applications + step->adjoint.applications) / (double)t->batch;
@@ -296,12 +295,10 @@ static void epoch_add(mb_trainer *t, mb_step *step, const mb_loss_result *result
     e->loss += step->loss;
     e->iterations += step->iterations;
     e->adjoint_iterations += step->adjoint_iterations;
-    e->certificate += step->certificate;
     step->means = (mb_means){.steps = (uint64_t)e->steps,
                              .loss = e->loss / e->steps,
                              .iterations = e->iterations / e->steps,
-                             .adjoint_iterations = e->adjoint_iterations / e->steps,
-                             .certificate = e->certificate / e->steps};
+                             .adjoint_iterations = e->adjoint_iterations / e->steps};
     for (size_t i = 0; i < step->term_count; ++i) {
         mb_part_sums *part = &t->part_sums[i];
         part->loss += step->terms[i].loss;

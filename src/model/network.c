@@ -165,8 +165,10 @@ static mb_status file_fill(mb_network *network, const mb_safetensors *source, co
     mb_status status = mb_network_file_begin(network, &file, 0);
     for (size_t i = 0; status == MB_OK && i < file.count; ++i) {
         const mb_tensor *t = &file.tensors[i];
-        /* files of earlier versions do not know what bins stand for: their centres */
-        if (t->data == network->bin_values && !mb_safetensors_find(source, t->name)) continue;
+        /* files of earlier versions do not know what bins stand for: their centres; and files of
+         * other programs need not say how often they stepped */
+        bool optional = t->data == network->bin_values || t->data == file.progress;
+        if (optional && !mb_safetensors_find(source, t->name)) continue;
         /* the list points into the network, or at file.progress */
         status = mb_safetensors_copy(source, t->name, t->dtype, t->rank, t->shape,
                                      (void *)(uintptr_t)t->data);
@@ -185,9 +187,6 @@ mb_status mb_network_from_file(mb_network **out, const mb_safetensors *file, con
     if (format == NULL || strcmp(format, FORMAT) != 0 || text == NULL) {
         return mb_fail(MB_EFORMAT, "%s: not a network: its metadata has no %s = %s", path,
                        FORMAT_KEY, FORMAT);
-    }
-    if (!mb_safetensors_checked(file)) {
-        return mb_fail(MB_EFORMAT, "%s: the checksum is missing", path);
     }
     MB_TRY(mb_spec_parse(&spec, path, text, strlen(text)));
     MB_TRY(from_spec(out, spec, path));

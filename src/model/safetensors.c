@@ -261,7 +261,10 @@ static mb_status checksum_check(mb_safetensors *file, const unsigned char length
     crc = crc32_z(crc, (const unsigned char *)text, text_length);
     crc = crc32_z(crc, file->data, file->data_size);
     if (crc != strtoul(stated + prefix, NULL, 16)) {
-        return refuse(file, "damaged: the checksum is %08lx, not %s", crc, stated + prefix);
+        return refuse(file,
+                      "damaged, or changed by a program that kept the old " MB_SAFETENSORS_CHECKSUM
+                      ": the checksum is %08lx, not %s",
+                      crc, stated + prefix);
     }
     file->checked = true;
     return MB_OK;

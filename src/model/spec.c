@@ -333,8 +333,9 @@ static mb_status tier_build(mb_spec *spec, const mb_ini_section *section) {
     return cardinalities_build(spec, section, tier);
 }
 
-static mb_status tier_find(const mb_spec *spec, const mb_ini_section *section, const char *name,
-                           uint32_t *tier) {
+/* key: what names it, and whose line is at fault; NULL: the section's title. */
+static mb_status tier_find(const mb_spec *spec, const mb_ini_section *section, const char *key,
+                           const char *name, uint32_t *tier) {
     const char *names[MB_INI_SECTIONS_MAX];
     for (size_t i = 0; i < spec->desc.tier_count; ++i) {
         names[i] = spec->tiers[i].name;
@@ -343,8 +344,9 @@ static mb_status tier_find(const mb_spec *spec, const mb_ini_section *section, c
         return MB_OK;
     }
     const char *nearest = mb_nearest(name, names, spec->desc.tier_count);
-    return mb_ini_fail(spec->ini, section->line, "[%s] names tier '%s', which is not there%s%s%s",
-                       section->title, name, nearest ? " (did you mean '" : "",
+    return mb_ini_fail(spec->ini, key ? mb_ini_line(section, key) : section->line,
+                       "[%s]%s%s names tier '%s', which is not there%s%s%s", section->title,
+                       key ? " " : "", key ? key : "", name, nearest ? " (did you mean '" : "",
                        nearest ? nearest : "", nearest ? "'?)" : "");
 }
 
@@ -352,8 +354,8 @@ static mb_status block_build(mb_spec *spec, const mb_ini_section *section) {
     static const char *const convolution_keys[] = {"kernel", "stride", "padding"};
     const block_values *values = section->values;
     mb_block_desc *desc = &spec->blocks[spec->desc.block_count++];
-    MB_TRY(tier_find(spec, section, section->words[1], &desc->row));
-    MB_TRY(tier_find(spec, section, section->words[2], &desc->column));
+    MB_TRY(tier_find(spec, section, NULL, section->words[1], &desc->row));
+    MB_TRY(tier_find(spec, section, NULL, section->words[2], &desc->column));
     desc->kind = (mb_block_kind)values->kind;
     desc->start = values->start;
     desc->rate = values->rate;
@@ -386,7 +388,7 @@ static bool is_image(const mb_spec *spec, size_t tier) {
 /* One more tier that carries the pixels. */
 static mb_status image_add(mb_spec *spec, const mb_ini_section *section, const char *name) {
     uint32_t tier, line = mb_ini_line(section, "image");
-    MB_TRY(tier_find(spec, section, name, &tier));
+    MB_TRY(tier_find(spec, section, "image", name, &tier));
     const mb_tier_desc *desc = &spec->tiers[tier];
     if (desc->cardinalities != NULL || desc->cardinality < 2 || desc->cardinality > 256) {
         return mb_ini_fail(spec->ini, line,
@@ -428,7 +430,7 @@ static mb_status images_build(mb_spec *spec, const mb_ini_section *section, cons
 static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const char *key,
                            const char *name, size_t *out) {
     uint32_t tier;
-    MB_TRY(tier_find(spec, section, name, &tier));
+    MB_TRY(tier_find(spec, section, key, name, &tier));
     const mb_tier_desc *desc = &spec->tiers[tier];
     if (desc->height != 1 || desc->width != 1 || is_image(spec, tier) || tier == spec->label_tier) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, key),

@@ -11,9 +11,13 @@
  * in the norm over a tile, depends on the points. With the usual 1 and 2 it is four times that of a
  * direct sum (of normally distributed numbers); with 5/8 and 3/2, whose powers are exact in float
  * too, about twice. tests/test_interleaved.c holds it to the bound of the direct sum.
+ * But a tile mixes all taps: an output that a large tap does not reach, at the border, gets its
+ * rounding error all the same. So tiles are for weights whose taps are of like size (TAPS_APART),
+ * and not for what is certified.
  */
 #include "operator/interleaved.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -28,6 +32,8 @@
 /* Pairs of places whose outer products are summed up in one go. */
 #define PAIRS 64
 #define TAPS_MAX (31 * 31)
+/* With tiles, the largest weight of any tap is at most so many times that of any other tap. */
+#define TAPS_APART 32
 
 /* One direction: A or A'. */
 typedef struct direction {
@@ -36,7 +42,8 @@ typedef struct direction {
     uint32_t step;               /* outputs so far apart use the same taps                   */
     uint32_t *from_y, *from_x;   /* [height][kernel], [width][kernel]: the place of the input */
     uint32_t before_y, before_x; /* with tiles: output p sees inputs p - before + a         */
-    uint32_t tiles_y, tiles_x;   /* tiles of Winograd's method; 0: the direct sum            */
+    uint32_t tiles_y, tiles_x;   /* tiles of Winograd's method; 0: never                     */
+    bool tiled;                  /* used with the present weights; else the direct sum       */
     size_t chunk;                /* tiles that are worked at a time                          */
     size_t block;                /* output channels that are worked at a time                */
     float *weights;
@@ -138,7 +145,7 @@ static void layout(mb_interleaved *b) {
 }
 
 mb_status mb_interleaved_create(mb_interleaved **out, const mb_interleaved_kernels *kernels,
-                                const mb_conv_shape *shape) {
+                                const mb_conv_shape *shape, bool tiles) {
     *out = NULL;
     mb_interleaved *b;
     MB_TRY(mb_alloc(&b, 1, sizeof *b));
@@ -155,8 +162,8 @@ mb_status mb_interleaved_create(mb_interleaved **out, const mb_interleaved_kerne
     layout(b);
     axes(b, &b->forward, false);
     axes(b, &b->backward, true);
-    choose_tiles(b, &b->forward);
-    choose_tiles(b, &b->backward);
+    if (tiles) choose_tiles(b, &b->forward);
+    if (tiles) choose_tiles(b, &b->backward);
     *out = b;
     return MB_OK;
 }
@@ -229,7 +236,7 @@ static void pack(direction *d, bool transposed, const float *weights) {
         size_t width = d->outs - first < d->block ? d->outs - first : d->block;
         for (size_t i = 0; i < d->in; ++i) {
             const float *w = weights + first * apart + i * (transposed ? d->outs * taps : taps);
-            if (d->tiles_y > 0) {
+            if (d->tiled) {
                 pack_tile(w, apart, width, transposed, d->weights + first * d->in + i * width,
                           d->in * d->outs);
                 continue;
@@ -242,7 +249,25 @@ static void pack(direction *d, bool transposed, const float *weights) {
     }
 }
 
+/* Whether the taps are of like size. */
+static bool even_taps(const mb_interleaved *b, const float *weights) {
+    size_t taps = (size_t)b->shape.kernel * b->shape.kernel;
+    size_t pairs = (size_t)b->shape.in_channels * b->shape.out_channels;
+    float least = INFINITY, most = 0;
+    for (size_t t = 0; t < taps; ++t) {
+        float largest = 0;
+        for (size_t i = 0; i < pairs; ++i) largest = fmaxf(largest, fabsf(weights[i * taps + t]));
+        least = fminf(least, largest);
+        most = fmaxf(most, largest);
+    }
+    return most <= TAPS_APART * least;
+}
+
 void mb_interleaved_set_weights(mb_interleaved *b, const float *weights) {
+    bool tiles = b->forward.tiles_y > 0 || b->backward.tiles_y > 0;
+    bool even = tiles && even_taps(b, weights);
+    b->forward.tiled = even && b->forward.tiles_y > 0;
+    b->backward.tiled = even && b->backward.tiles_y > 0;
     pack(&b->forward, false, weights);
     pack(&b->backward, true, weights);
 }
@@ -344,7 +369,7 @@ static void run_tiles(const mb_interleaved *b, const direction *d, mb_band band,
 
 static void run(const mb_interleaved *b, const direction *d, mb_band band, const float *from,
                 float *to, bool adds, float *room) {
-    if (d->tiles_y > 0)
+    if (d->tiled)
         run_tiles(b, d, band, from, to, adds, room);
     else
         run_direct(b, d, band, from, to, adds);

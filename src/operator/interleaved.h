@@ -12,9 +12,10 @@
 
 typedef struct mb_interleaved mb_interleaved;
 
-/* The batch of the shape is not looked at. */
+/* The batch of the shape is not looked at. tiles: Winograd's method may be used, where it is faster
+ * and the weights are fit for it; else all sums are direct, in parts (mb_parts).               */
 mb_status mb_interleaved_create(mb_interleaved **block, const mb_interleaved_kernels *kernels,
-                                const mb_conv_shape *shape);
+                                const mb_conv_shape *shape, bool tiles);
 void mb_interleaved_destroy(mb_interleaved *block);
 
 /* Floats of workspace that the products of the block need. */

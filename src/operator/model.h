@@ -118,6 +118,9 @@ static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t gr
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
 uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);
 
+/* The Gram matrices G_v of one class in double, group by group, lower triangles: [gram_size]. */
+void mb_class_gram(const mb_model *model, size_t tier, size_t class, double *gram);
+
 /* Turns the gradients by the effective weights, by G_v (any square matrix per class) and by
  * s_v (per class) into the gradient by the weights, which is added to `gradient`.
  *   effective  [weight_count], changed on the way

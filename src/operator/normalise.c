@@ -59,15 +59,20 @@ static size_t tap_index(const mb_block *block, uint32_t channels, size_t o, size
 DEFINE_CENTER(center_weights, float)
 DEFINE_CENTER(center_gradient, double)
 
-/* gram[g] += the outer products of one row of A, entries `stride` apart; lower triangles. */
-static void gram_add_line(const mb_tier *tier, double *gram, const float *line, size_t stride) {
+/* gram[g] += the outer products of one row of A, entries `stride` apart; lower triangles. `line`
+ * holds the weights themselves: they are centred here, in double, so that G_v and the norms do not
+ * carry the rounding of the effective weights.                                              */
+static void gram_add_line(const mb_model *model, const mb_tier *tier, double *gram,
+                          const float *line, size_t stride) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
         uint32_t k = tier->group[g].k;
         const float *w = line + tier->group[g].channel * stride;
-        double *out = gram + tier->group[g].gram;
+        double *out = gram + tier->group[g].gram, mean = 0;
+        for (uint32_t i = 0; model->desc.center && i < k; ++i) mean += w[i * stride];
+        mean /= k;
         for (uint32_t i = 0; i < k; ++i) {
-            double wi = w[i * stride];
-            for (uint32_t j = 0; j <= i; ++j) out[i * k + j] += wi * w[j * stride];
+            double wi = w[i * stride] - mean;
+            for (uint32_t j = 0; j <= i; ++j) out[i * k + j] += wi * (w[j * stride] - mean);
         }
     }
 }
@@ -80,11 +85,12 @@ static void tap_grams(mb_model *model) {
         if (block->kind != MB_CONVOLUTION) continue;
         const mb_tier *tier = &model->tiers[block->column];
         size_t taps = (size_t)block->kernel * block->kernel;
-        const float *w = model->effective + block->weights;
+        const float *w = model->parameters + block->weights;
         for (size_t tap = 0; tap < taps; ++tap) {
             double *gram = model->tap_grams + block->tap_gram + tap * tier->gram_size;
             for (uint32_t o = 0; o < model->rows[block->row].channels; ++o) {
-                gram_add_line(tier, gram, w + tap_index(block, tier->channels, o, 0, tap), taps);
+                gram_add_line(model, tier, gram, w + tap_index(block, tier->channels, o, 0, tap),
+                              taps);
             }
         }
     }
@@ -123,8 +129,7 @@ static void gram_sum_tap(void *context, const mb_block *block, size_t tap) {
     for (size_t i = 0; i < sum->size; ++i) sum->to[i] += from[i];
 }
 
-/* The Gram matrices of one class, lower triangles, into `gram`. */
-static void class_gram(const mb_model *model, size_t tier_index, size_t class, double *gram) {
+void mb_class_gram(const mb_model *model, size_t tier_index, size_t class, double *gram) {
     const mb_tier *tier = &model->tiers[tier_index];
     gram_sum sum = {model->tap_grams, gram, tier->gram_size};
     memset(gram, 0, tier->gram_size * sizeof *gram);
@@ -133,9 +138,9 @@ static void class_gram(const mb_model *model, size_t tier_index, size_t class, d
         const mb_block *block = &model->blocks[b];
         if (block->column != tier_index || block->kind != MB_DENSE) continue;
         size_t cell = tier->first_cell[class]; /* dense columns: the class is the cell */
-        const float *w = model->effective + block->weights + cell * tier->channels;
+        const float *w = model->parameters + block->weights + cell * tier->channels;
         for (size_t r = 0; r < model->rows[block->row].size; ++r) {
-            gram_add_line(tier, gram, w + r * tier->size, 1);
+            gram_add_line(model, tier, gram, w + r * tier->size, 1);
         }
     }
 }
@@ -390,7 +395,7 @@ mb_status mb_model_update(mb_model *model) {
         mb_tier *tier = &model->tiers[t];
         tier->norm2_max = tier->diagonal_max = 0;
         for (size_t class = 0; class < tier->classes; ++class) {
-            class_gram(model, t, class, model->class_gram);
+            mb_class_gram(model, t, class, model->class_gram);
             MB_TRY(class_update(model, tier, class, model->class_gram));
         }
         expand_scale(tier);

@@ -23,6 +23,7 @@ struct mb_phi {
     const mb_model *model;
     const mb_kernels *kernels;
     mb_way single, several; /* several: there may be none                 */
+    bool careful;           /* see mb_phi_careful                         */
     uint64_t version;       /* of the weights that were taken over        */
     double work;            /* multiply-adds so far                       */
     double *block_work;     /* [block]: of A, for one sample              */
@@ -119,7 +120,7 @@ static double block_work(const mb_model *model, const mb_block *block) {
 }
 
 mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *kernels,
-                        bool gradient) {
+                        bool gradient, bool tiles) {
     *out = NULL;
     mb_phi *phi;
     mb_status status;
@@ -135,7 +136,7 @@ mb_status mb_phi_create(mb_phi **out, const mb_model *model, const mb_kernels *k
     MB_GOTO(fail, status, mb_way_single(&phi->single, model, kernels, gradient));
     if (mb_phi_samples(model, kernels) > 1) {
         MB_GOTO(fail, status,
-                mb_way_interleaved(&phi->several, model, kernels->interleaved, gradient));
+                mb_way_interleaved(&phi->several, model, kernels->interleaved, gradient, tiles));
     }
     *out = phi;
     return MB_OK;
@@ -175,8 +176,9 @@ const float *mb_phi_bias(const mb_phi *phi) {
  * more than half of what it can take at once, else one.                                     */
 static const mb_way *choose(const mb_phi *phi, size_t count, size_t *taken) {
     size_t most = phi->several.functions ? phi->several.samples : 1;
-    *taken = count >= most ? most : 2 * count > most ? count : 1;
-    return *taken > 1 ? &phi->several : &phi->single;
+    bool several = most > 1 && (2 * count > most || phi->careful);
+    *taken = !several ? 1 : count < most ? count : most;
+    return several ? &phi->several : &phi->single;
 }
 
 /* Multiply-adds of A for one sample; active: the tiers that count, or NULL for all. */
@@ -197,6 +199,17 @@ mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *
         phi->work += (double)now * (rows_work(phi, active) + rows_work(phi, NULL));
     }
     return MB_OK;
+}
+
+void mb_phi_careful(mb_phi *phi, bool careful) {
+    phi->careful = careful;
+}
+
+mb_sums mb_phi_sums(const mb_phi *phi, size_t count, size_t at) {
+    size_t now;
+    const mb_way *way = choose(phi, count, &now);
+    for (; at >= now; at -= now, count -= now, way = choose(phi, count, &now)) continue;
+    return way == &phi->several ? MB_SUMS_IN_PARTS : MB_SUMS_PLAIN;
 }
 
 /* ------------------------------------------------------------------ measuring -- */

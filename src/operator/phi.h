@@ -8,7 +8,7 @@
 #define MB_OPERATOR_PHI_H
 
 #include "kernels/kernels.h"
-#include "operator/model.h"
+#include "operator/rounding.h"
 
 typedef struct mb_phi mb_phi;
 
@@ -25,9 +25,10 @@ typedef struct mb_gradient {
 /* How many samples are best given to mb_phi_apply at once: at least 1, at most MB_LANES_MAX. */
 size_t mb_phi_samples(const mb_model *model, const mb_kernels *kernels);
 
-/* gradient: with what mb_phi_gradient needs. */
+/* gradient: with what mb_phi_gradient needs. tiles: Winograd's method may be used, whose rounding
+ * errors mb_rounding does not bound.                                                        */
 mb_status mb_phi_create(mb_phi **phi, const mb_model *model, const mb_kernels *kernels,
-                        bool gradient);
+                        bool gradient, bool tiles);
 void mb_phi_destroy(mb_phi *phi);
 
 /* Takes over the model's present weights; does nothing if they have not changed. */
@@ -42,6 +43,12 @@ typedef struct mb_affine {
  * Tiers that are zero in all samples that are taken at once cost half.                       */
 mb_status mb_phi_apply(mb_phi *phi, size_t count, const float *const *v, float *const *out,
                        mb_affine affine);
+
+/* Whether samples are always taken several at once, as if there were more of them: their sums are then
+ * taken in parts, and bounded better, but few samples take longer.                           */
+void mb_phi_careful(mb_phi *phi, bool careful);
+/* How mb_phi_apply takes the sums of the `at`-th of `count` samples. */
+mb_sums mb_phi_sums(const mb_phi *phi, size_t count, size_t at);
 
 /* The biases in the order of a sample; after mb_phi_refresh. */
 const float *mb_phi_bias(const mb_phi *phi);

@@ -343,7 +343,7 @@ static const mb_way_functions functions = {.destroy = destroy,
                                            .convolve = convolve};
 
 mb_status mb_way_interleaved(mb_way *way, const mb_model *model,
-                             const mb_interleaved_kernels *kernels, bool gradient) {
+                             const mb_interleaved_kernels *kernels, bool gradient, bool tiles) {
     interleaved *phi;
     mb_status status;
     size_t room = 0;
@@ -353,7 +353,7 @@ mb_status mb_way_interleaved(mb_way *way, const mb_model *model,
     MB_GOTO(fail, status, mb_alloc(&phi->block, model->block_count, sizeof *phi->block));
     for (size_t b = 0; b < model->block_count; ++b) {
         mb_conv_shape shape = mb_block_shape(model, &model->blocks[b]);
-        MB_GOTO(fail, status, mb_interleaved_create(&phi->block[b], kernels, &shape));
+        MB_GOTO(fail, status, mb_interleaved_create(&phi->block[b], kernels, &shape, tiles));
         room = larger(room, mb_interleaved_room(phi->block[b]));
     }
     layout(phi, room, gradient);

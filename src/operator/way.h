@@ -41,7 +41,7 @@ typedef struct mb_way {
 mb_status mb_way_single(mb_way *way, const mb_model *model, const mb_kernels *kernels,
                         bool gradient);
 mb_status mb_way_interleaved(mb_way *way, const mb_model *model,
-                             const mb_interleaved_kernels *kernels, bool gradient);
+                             const mb_interleaved_kernels *kernels, bool gradient, bool tiles);
 
 /* For both: the convolution of a block for one sample. A dense block is one of a single place,
  * whose channels are all entries of the tier.                                                 */

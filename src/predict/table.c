@@ -63,6 +63,7 @@ mb_status mb_network_load_table(mb_dataset **out, const mb_network *network, con
     } else {
         size_t count = rows_of(rows, csv->rows, network->spec->table.test, split);
         MB_GOTO(done, status, mb_dataset_select(out, all, rows, count));
+        (*out)->info.split = count < csv->rows ? split : MB_ALL;
     }
     if (report && report->column) { /* whose name must outlive the schema */
         const mb_dataset_info *info = mb_dataset_describe(*out);

@@ -43,6 +43,9 @@ static mb_status show(evaluation *e, const mb_mask_settings *mask, size_t first,
     for (size_t k = 0; k < n; ++k) {
         const uint8_t *bytes = e->data->images + (first + k) * i->visible, *drawn = e->masks + k * row;
         memcpy(e->shown + k * i->visible, drawn, i->visible);
+        for (size_t v = 0; e->how->shown && v < i->visible; ++v) {
+            e->shown[k * i->visible + v] = e->how->shown[v / i->channels] != 0;
+        }
         for (size_t v = 0; v < i->visible; ++v) {
             e->values[k * i->visible + v] = (float)bytes[v] * (1.0f / 255);
         }

@@ -6,6 +6,7 @@
  */
 #include "report/plot.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,12 +39,17 @@ enum {
 /* --------------------------------------------------------------------- writing -- */
 
 typedef struct svg {
-    mb_file *file;
+    mb_file *file;    /* or, if it is NULL, */
+    FILE *stream;
     mb_status status; /* of the first failure: nothing is written after it */
 } svg;
 
 static void put_bytes(svg *out, const char *bytes, size_t size) {
-    if (out->status == MB_OK) out->status = mb_file_write(out->file, bytes, size);
+    if (out->status != MB_OK) return;
+    if (out->file != NULL)
+        out->status = mb_file_write(out->file, bytes, size);
+    else if (fwrite(bytes, 1, size, out->stream) != size)
+        out->status = mb_fail(MB_EIO, "cannot write the plot: %s", strerror(errno));
 }
 
 /* Short pieces, with no %f in them: see coordinate(). */
@@ -487,10 +493,10 @@ static void draw_panel(svg *out, const figure *f, size_t p) {
     draw_names(out, f, p, names, count);
 }
 
-mb_status mb_plot_write(const char *path, const mb_plot *plot) {
+/* What it takes to draw; `f` points to `plot`. */
+static mb_status prepare(figure *f, const mb_plot *plot) {
     mb_range x, y[PANELS_MOST];
-    figure f = {.plot = plot};
-    svg out = {.status = MB_OK};
+    *f = (figure){.plot = plot};
     if (plot == NULL || plot->panels == NULL) return mb_fail(MB_EINVAL, "plot: it is NULL");
     if (plot->panel_count < 1 || plot->panel_count > PANELS_MOST) {
         return mb_fail(MB_EINVAL, "plot: %zu panels are outside [1, %d]", plot->panel_count,
@@ -498,10 +504,30 @@ mb_status mb_plot_write(const char *path, const mb_plot *plot) {
     }
     mb_range_begin(&x);
     for (size_t p = 0; p < plot->panel_count; ++p) MB_TRY(check_panel(plot, p, &x, &y[p]));
-    lay_out(&f, &x, y);
+    lay_out(f, &x, y);
+    return MB_OK;
+}
+
+static void draw(svg *out, const figure *f) {
+    draw_head(out, f);
+    for (size_t p = 0; p < f->plot->panel_count; ++p) draw_panel(out, f, p);
+    put(out, "</svg>\n");
+}
+
+mb_status mb_plot_write(const char *path, const mb_plot *plot) {
+    figure f;
+    svg out = {.status = MB_OK};
+    MB_TRY(prepare(&f, plot));
     MB_TRY(mb_file_begin(&out.file, path));
-    draw_head(&out, &f);
-    for (size_t p = 0; p < plot->panel_count; ++p) draw_panel(&out, &f, p);
-    put(&out, "</svg>\n");
+    draw(&out, &f);
     return mb_file_finish(out.file, out.status);
+}
+
+mb_status mb_plot_print(FILE *stream, const mb_plot *plot) {
+    figure f;
+    svg out = {.stream = stream, .status = MB_OK};
+    if (stream == NULL) return mb_fail(MB_EINVAL, "mb_plot_print: stream is NULL");
+    MB_TRY(prepare(&f, plot));
+    draw(&out, &f);
+    return out.status;
 }

@@ -16,6 +16,8 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
     size_t n = model->size, real = sizeof(float);
     s->hidden = mb_arena_take(arena, model->variables, sizeof(uint32_t));
     s->hidden_count = mb_arena_take(arena, solver->run_count, sizeof(size_t));
+    s->misfit_w = mb_arena_take(arena, model->variables + MB_LANES_MAX, real);
+    s->misfit_l = mb_arena_take(arena, model->variables + MB_LANES_MAX, real);
     float *t[MB_SLOT_TENSORS];
     for (size_t i = 0; i < MB_SLOT_TENSORS; ++i) t[i] = mb_arena_take(arena, n, real);
     s->solve = (mb_iterate){.q = t[0], .u = t[1], .g = t[2], .x = t[3]};
@@ -60,7 +62,8 @@ static mb_status worker_create(void *context, size_t index, size_t workers) {
     worker_layout(solver, worker);
     MB_TRY(mb_gradient_create(&worker->gradient, solver->model));
     if (solver->settings.unrolled) MB_TRY(mb_gradient_create(&worker->part, solver->model));
-    return mb_phi_create(&worker->phi, solver->model, solver->kernels, true);
+    return mb_phi_create(&worker->phi, solver->model, solver->kernels, true,
+                         !solver->settings.certify);
 }
 
 static size_t count_runs(const mb_model *model, mb_run *runs) {
@@ -78,26 +81,6 @@ static size_t count_runs(const mb_model *model, mb_run *runs) {
     return count;
 }
 
-/* The most products in one entry of A x or A'y: the longest row or column, all blocks together. */
-static size_t longest_sum(const mb_model *model) {
-    size_t longest = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        size_t row = 0, column = 0;
-        for (size_t b = 0; b < model->block_count; ++b) {
-            const mb_block *block = &model->blocks[b];
-            const mb_tier *tier = &model->tiers[block->column];
-            const mb_rows *rows = &model->rows[block->row];
-            bool dense = block->kind != MB_CONVOLUTION;
-            size_t taps = (size_t)block->kernel * block->kernel;
-            if (block->row == t) row += dense ? tier->size : taps * tier->channels;
-            if (block->column == t) column += dense ? rows->size : taps * rows->channels;
-        }
-        longest = row > longest ? row : longest;
-        longest = column > longest ? column : longest;
-    }
-    return longest;
-}
-
 static mb_status build_tier_steps(mb_solver *solver) {
     const mb_model *model = solver->model;
     MB_TRY(mb_lanczos_create(&solver->metric, model));
@@ -108,7 +91,7 @@ static mb_status build_tier_steps(mb_solver *solver) {
 
 static mb_status build(mb_solver *solver) {
     const mb_model *model = solver->model;
-    solver->terms = longest_sum(model);
+    if (solver->settings.certify) MB_TRY(mb_rounding_create(&solver->rounding, model));
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
     MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);
@@ -159,6 +142,8 @@ void mb_solver_destroy(mb_solver *solver) {
         mb_arena_destroy(&solver->worker[i].arena);
     }
     mb_free(solver->worker);
+    mb_rounding_destroy(&solver->rounding);
+    mb_exact_destroy(solver->exact);
     mb_lanczos_destroy(&solver->lanczos);
     mb_lanczos_destroy(&solver->metric);
     mb_free(solver->tier_vectors);

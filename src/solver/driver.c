@@ -41,7 +41,12 @@ static mb_status apply_busy(const mb_task *task, mb_worker *worker) {
         worker->active[worker->active_count++] = slot;
     }
     mb_affine affine = relative_to(task, worker);
-    for (size_t i = 0; i < worker->active_count; ++i) worker->active[i]->fresh = false;
+    for (size_t i = 0; i < worker->active_count; ++i) {
+        mb_slot *slot = worker->active[i];
+        slot->fresh = false;
+        slot->relative = affine.from != NULL;
+        slot->sums = mb_phi_sums(worker->phi, worker->active_count, i);
+    }
     double began = mb_clock();
     MB_TRY(mb_phi_apply(worker->phi, worker->active_count, in, out, affine));
     worker->ms_operator += mb_clock() - began;
@@ -67,6 +72,7 @@ static mb_status run_rounds(const mb_task *task, mb_worker *worker, size_t *next
 
 static mb_status run_samples(const mb_task *task, mb_worker *worker, size_t next, size_t end) {
     for (size_t i = 0; i < task->solver->lanes; ++i) worker->slots[i].busy = false;
+    mb_phi_careful(worker->phi, task->careful);
     while (next < end) {
         size_t first = next;
         bool again;

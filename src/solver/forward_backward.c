@@ -15,28 +15,22 @@
 /* The residual of an iterate. Each tier has its own step alpha, so the sums are weighted by tier:
  * `plain` is in the norm of diag(1/alpha), in which a plain step must contract; `weighted` is
  * of the gradient r/alpha.                                                                  */
-typedef struct measured {
-    mb_residual_sums sums;
-    double gradient; /* ||r/alpha||^2 */
-} measured;
-
-static measured measure(const mb_solver *solver, mb_slot *slot, int stop) {
-    measured m = {0};
+static mb_residual_sums measure(const mb_solver *solver, mb_slot *slot, int stop) {
+    mb_residual_sums sums = {0};
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
         double alpha = mb_slot_alpha(solver, slot, i);
         float beta = (float)(1 - solver->spectrum.curvature * alpha);
-        mb_residual_sums *s = &m.sums, part = *s;
+        mb_residual_sums part = sums;
         part.weighted = part.plain = 0;
         solver->kernels->residual(&part, slot->fb.r, slot->solve.x, slot->solve.q, slot->solve.g,
                                   slot->hidden + run->first, slot->hidden_count[i], (float)alpha,
                                   beta, stop == MB_STOP_STEP ? beta : 0, run->k);
-        part.weighted = s->weighted + part.weighted * mb_anderson_weight(alpha);
-        m.gradient += part.plain / (alpha * alpha);
-        part.plain = s->plain + part.plain / alpha;
-        *s = part;
+        part.weighted = sums.weighted + part.weighted * mb_anderson_weight(alpha);
+        part.plain = sums.plain + part.plain / alpha;
+        sums = part;
     }
-    return m;
+    return sums;
 }
 
 /* The exact relative residual: one more step, not accelerated, into slot->fb.plain_q. */
@@ -92,17 +86,39 @@ static double noise(const mb_solver *solver, const mb_slot *slot, double entry, 
     return sum;
 }
 
-static bool converged(const mb_task *task, mb_slot *slot, const measured *m) {
+/* A certificate that is this near to its floor, or did not become smaller by a hundredth in so many
+ * iterations, can get no better in single precision.                                        */
+#define NEAR_FLOOR 1.25
+#define PATIENCE 40
+
+/* Certifies the iterate, and says whether it is at the floor. */
+static bool at_floor(const mb_solver *solver, mb_slot *slot) {
+    mb_iterate *s = &slot->solve;
+    mb_certify(solver, slot, false);
+    if (s->result.certificate < 0.99 * s->best) {
+        s->best = s->result.certificate;
+        s->best_iteration = s->result.iterations;
+    }
+    return s->result.certificate <= NEAR_FLOOR * s->floor ||
+           (s->result.certificate <= 2 * s->floor &&
+            s->result.iterations >= s->best_iteration + PATIENCE);
+}
+
+static bool converged(const mb_task *task, mb_slot *slot, const mb_residual_sums *sums,
+                      mb_outcome *outcome) {
     const mb_solver *solver = task->solver;
     const mb_solve_call *call = task->call;
-    const mb_residual_sums *sums = &m->sums;
-    double tolerance = call->tolerance, mu = solver->spectrum.modulus;
+    double tolerance = call->tolerance;
     bool rounded = sums->plain <= noise(solver, slot, ROUNDED, 0);
     if (call->stop == MB_STOP_CERTIFICATE) {
-        if (!(mu > 0) || !(rounded || sqrt(m->gradient) / mu <= tolerance)) return false;
-        mb_certify(solver, slot, false);
-        if (!(slot->solve.result.certificate <= tolerance)) return false;
-        slot->solve.result.residual = exact_residual(solver, slot, call->stop);
+        if (!(solver->spectrum.modulus > 0)) return false;
+        bool floor = at_floor(solver, slot);
+        if (slot->solve.result.certificate <= tolerance)
+            slot->solve.result.residual = exact_residual(solver, slot, call->stop);
+        else if (floor)
+            *outcome = MB_FLOOR;
+        else
+            return false;
         return true;
     }
     if (!(rounded || sqrt(sums->update) <= tolerance * sqrt(sums->norm))) return false;
@@ -201,14 +217,13 @@ mb_status mb_forward_backward_advance(const mb_task *task, mb_worker *worker, mb
     mb_outcome outcome = MB_CONVERGED;
     double began = mb_clock();
     ++slot->solve.result.applications;
-    measured m = measure(solver, slot, call->stop);
-    mb_residual_sums sums = m.sums;
+    mb_residual_sums sums = measure(solver, slot, call->stop);
     if (!isfinite(sums.plain) || !isfinite(sums.weighted)) {
         mb_solve_finish(task, slot, MB_DIVERGED);
         *done = true;
         return MB_OK;
     }
-    if (converged(task, slot, &m) || mb_solve_must_end(task, slot, &outcome)) {
+    if (converged(task, slot, &sums, &outcome) || mb_solve_must_end(task, slot, &outcome)) {
         if (outcome != MB_CONVERGED) {
             slot->solve.result.residual = exact_residual(solver, slot, call->stop);
         }

@@ -45,6 +45,9 @@ static const mb_setting table[] = {
      .high = 1e9, .help = "iterations on the adjoint system, at most"},
     {"time_limit", MB_REAL, FIELD(time_limit), .low = 0, .high = 1e9,
      .help = "seconds for one call; 0: none"},
+    {"certify", MB_BOOLEAN, FIELD(certify), .fallback = 1,
+     .help = "prove how far each answer can be from the exact one; without, some products are "
+             "faster and their rounding errors not bounded"},
     {"unrolled", MB_BOOLEAN, FIELD(unrolled),
      .help = "keep room to differentiate the iterations themselves; no acceleration"},
     {"threads", MB_INTEGER, FIELD(threads), .low = 0, .high = 1024,
@@ -85,6 +88,9 @@ mb_status mb_solver_settings_check(const mb_solver_settings *settings) {
                        "alpha = %g is too large for curvature = %g: the prox needs "
                        "alpha (curvature - 1) < 1",
                        settings->alpha, settings->curvature);
+    }
+    if (settings->stop == MB_STOP_CERTIFICATE && !settings->certify) {
+        return mb_fail(MB_EINVAL, "stop = certificate needs certify = yes");
     }
     return unrolled_check(settings);
 }

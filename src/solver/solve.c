@@ -54,6 +54,8 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     mb_anderson_reset(slot);
     slot->fb.weighted = slot->fb.plain = slot->fb.mixed = INFINITY;
     slot->fb.reductions = 0;
+    slot->solve.best = INFINITY;
+    slot->solve.best_iteration = 0;
     slot->solve.result = (mb_result){.outcome = MB_ITERATION_LIMIT, .residual = INFINITY};
     slot->in = slot->solve.q;
     slot->out = slot->solve.g;
@@ -145,6 +147,9 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_call_begin(solver));
     const mb_solver_settings *settings = &solver->settings;
+    if (settings->certify && (results || settings->stop == MB_STOP_CERTIFICATE)) {
+        mb_rounding_refresh(&solver->rounding, solver->model);
+    }
     bool forward_backward = settings->method == MB_FORWARD_BACKWARD;
     mb_solve_call call = {
         .observed = observed,
@@ -165,6 +170,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                     .batch = batch,
                     .bias = true,
                     .starts = true,
+                    .careful = settings->stop == MB_STOP_CERTIFICATE,
                     .call = &call};
     MB_TRY(mb_task_run(&task));
     mb_call_end(solver, began, report);

@@ -21,6 +21,7 @@
 
 #include "base/pool.h"
 #include "kernels/kernels.h"
+#include "operator/exact.h"
 #include "operator/phi.h"
 #include "operator/spectrum.h"
 
@@ -44,6 +45,9 @@ typedef struct mb_run {
 typedef struct mb_iterate {
     float *q, *u, *g, *x;
     mb_result result;
+    double floor; /* rounding keeps the certificate above this                       */
+    double best;  /* the smallest certificate so far, and the iteration that had it: */
+    uint32_t best_iteration;
 } mb_iterate;
 
 /* Forward-backward and its acceleration: what it keeps beside the iterate. */
@@ -120,6 +124,9 @@ typedef struct mb_slot {
     float *out;       /* ... and where the result goes   */
     uint32_t *hidden;     /* [variables]: where the hidden ones start in a sample, run by run */
     size_t *hidden_count; /* [runs]                                                          */
+    mb_sums sums;         /* how the last application of Phi took its sums, ...              */
+    bool relative;        /* ... and whether it was relative to the common start             */
+    float *misfit_w, *misfit_l; /* [variables and MB_LANES_MAX more]: see mb_misfit_sums     */
     mb_iterate solve;
     mb_forward_backward fb;
     mb_peer peer;
@@ -158,7 +165,8 @@ struct mb_solver {
     mb_worker *worker;
     mb_run *runs;
     size_t run_count;
-    size_t terms; /* products in the longest sum of A x or A'y */
+    mb_rounding rounding; /* up to date where certificates are asked for */
+    mb_exact *exact;      /* made when it is first needed                */
     float *start_q, *start_u; /* where samples start, and its log: see mb_solver_refresh */
     float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
@@ -193,6 +201,7 @@ typedef struct mb_task {
     bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
     bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
+    bool careful;     /* see mb_phi_careful     */
     const void *call; /* the caller's arguments */
 } mb_task;
 
@@ -312,6 +321,30 @@ void mb_anderson_step(const mb_solver *solver, mb_slot *slot, float *x);
 
 /* Fills certificate and gap of the slot's result from q and g; energy: the free energy too. */
 void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy);
+
+/* What is known of Delta = q - q*. */
+typedef struct mb_bounds {
+    double distance; /* || Delta ||   */
+    double reach;    /* || A Delta || */
+    double gap;
+} mb_bounds;
+
+/* What rounding may do to the g of a sample; see the legend in certificate.c. */
+typedef struct mb_errors {
+    double rows;  /* E                                                       */
+    double rest;  /* || rho - (u - g) ||, but for an error proportional to g */
+    double norm;  /* || A q ||                                               */
+    double whole; /* `rest` over all variables, not only the hidden ones     */
+} mb_errors;
+
+/* From sums over the hidden variables of a slot, of which misfit_w and misfit_l are there too. floor:
+ * what rounding alone would leave of the distance.                                           */
+mb_bounds mb_bounds_of(const mb_solver *solver, const mb_slot *slot, const mb_misfit_sums *sums,
+                       const mb_errors *errors, double *floor);
+
+/* sum over v of tr(P_v Cov q_v), which a free energy is above F_gain by half of; and its error. */
+double mb_self_inhibition(const mb_model *model, const float *q);
+double mb_self_inhibition_error(const mb_model *model);
 
 /* --------------------------------------------------------------- adjoint.c -- */
 

@@ -9,10 +9,11 @@
 #include <string.h>
 
 #include "bench.h"
+#include "data.h"
 
 static const cli_option options[] = {
     {"spec", "FILE", "models/mnist-paper.ini",
-     "a spec; for train and infer also a trained network"},
+     "a spec or a trained network"},
     {"batch", "N", "128", "samples in one call; of train: the spec's, or fewer"},
     {"repeats", "N", "20", "timed rounds, after one that is not timed"},
     {"elements", "N", "3500000", "size of the tensor for prox"},
@@ -240,9 +241,27 @@ static bool refuse(const bench *b, const char *option, int kind) {
     return true;
 }
 
+static int measure_model(bench *b, int kind, mb_model *model) {
+    return kind == OPERATOR ? bench_operator(b, model) : bench_solve(b, model);
+}
+
+static int run_trained(bench *b, int kind, const char *path) {
+    mb_network *network;
+    int code = model_load(&network, path);
+    if (code != CLI_OK) return code;
+    b->settings = *mb_network_solver_settings(network);
+    code = cli_settings(b->args, &b->settings)
+                   ? measure_model(b, kind, mb_network_model(network))
+                   : CLI_USAGE;
+    mb_network_destroy(network);
+    return code;
+}
+
 static int run_model(bench *b, int kind) {
     mb_model *model = NULL;
-    const char *spec = cli_text(b->args, "spec");
+    char path[MODEL_PATH];
+    const char *spec = model_find(path, cli_text(b->args, "spec"));
+    if (is_network(spec)) return run_trained(b, kind, spec);
     if (mb_solver_settings_load_spec(&b->settings, spec) != MB_OK)
         return cli_fail("%s", mb_error());
     if (!cli_settings(b->args, &b->settings)) return CLI_USAGE;
@@ -250,7 +269,7 @@ static int run_model(bench *b, int kind) {
         mb_model_destroy(model);
         return cli_fail("%s", mb_error());
     }
-    int code = kind == OPERATOR ? bench_operator(b, model) : bench_solve(b, model);
+    int code = measure_model(b, kind, model);
     mb_model_destroy(model);
     return code;
 }
@@ -311,4 +330,5 @@ const cli_command command_bench = {
              "Times are minimum and median over the repeats; compare ratios, not milliseconds.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the spec's",
     .run = run};

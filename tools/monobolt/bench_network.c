@@ -113,7 +113,7 @@ static int load_images(session *s, bool train) {
     if (name == NULL || strcmp(name, "digits") == 0) return drawn_images(s, count);
     snprintf(path, sizeof path, "data/%s", name);
     if (given == NULL && stat(path, &exists) != 0) return drawn_images(s, count);
-    return data_load(&s->images, s->network, given, MB_TRAIN);
+    return data_load(&s->images, data_for_network(s->network), given, MB_TRAIN);
 }
 
 /* ------------------------------------------------------------------------- set-up -- */
@@ -143,9 +143,10 @@ static int train_batch(session *s) {
 
 static int prepare(session *s, bench *b, bool train) {
     *s = (session){.b = b, .name = train ? "train" : "infer", .repeats = (size_t)b->repeats};
-    if (mb_network_load(&s->network, cli_text(b->args, "spec")) != MB_OK) return failed();
+    int code = model_load(&s->network, cli_text(b->args, "spec"));
+    if (code != CLI_OK) return code;
     s->info = mb_network_describe(s->network);
-    int code = read_settings(s, train);
+    code = read_settings(s, train);
     if (code == CLI_OK && train) code = train_batch(s);
     if (code != CLI_OK) return code;
     s->batch = (size_t)b->batch;
@@ -321,7 +322,6 @@ static int train(session *s, bench *b) {
     report(s, "adjoint_iterations", median(s, ADJOINT_ITERATIONS), "per image");
     report_speed(s);
     report(s, "loss", step.loss, "of the last batch");
-    report(s, "certificate_mean", step.certificate, "of the last batch");
     report(s, "memory_mib", memory, "MiB, largest resident");
     return CLI_OK;
 }

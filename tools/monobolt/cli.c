@@ -53,15 +53,30 @@ int cli_usage(const char *format, ...) {
     return CLI_USAGE;
 }
 
+void cli_remark(const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)cli_fail("note: %s", text);
+}
+
 double cli_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t); /* cannot fail: POSIX has had this clock since 2001 */
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Whether a line of stderr can be overwritten: not where nobody knows the escapes. */
+static bool can_overwrite(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
+}
+
 void cli_progress(const char *format, ...) {
     static double last;
-    if (!isatty(STDERR_FILENO)) return;
+    if (!can_overwrite()) return;
     double now = cli_clock();
     if (progress_shown && now - last < 0.1) return;
     last = now;
@@ -200,8 +215,25 @@ bool cli_settings(const cli_args *args, void *settings) {
             cli_dashed(name, table[i].name);
             return cli_usage("--%s: %s", name, mb_error()), false;
         }
+        if (strcmp(table[i].name, "threads") == 0 && table[i].type == MB_INTEGER) {
+            int64_t *threads = (int64_t *)((char *)settings + table[i].offset);
+            *threads = cli_threads(*threads);
+        }
     }
     return true;
+}
+
+int64_t cli_threads(int64_t asked) {
+    static bool said; /* some commands read their settings twice */
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    if (processors < 1 || asked <= processors) return asked;
+    if (!said) {
+        cli_remark("--threads %" PRId64 ": more than the %ld processor%s here would only wait; "
+                   "using %ld",
+                   asked, processors, processors == 1 ? "" : "s", processors);
+    }
+    said = true;
+    return processors;
 }
 
 /* ---------------------------------------------------------------------- help -- */
@@ -294,11 +326,36 @@ void cli_setting_text(cli_words *words, const mb_setting *s) {
     }
 }
 
-static void help_setting(const mb_setting *s) {
+bool cli_in_specs(const mb_setting *setting) {
+    mb_spec_key key;
+    for (size_t i = 0; mb_spec_key_at(i, &key); ++i) {
+        if (key.setting == setting) return true;
+    }
+    return false;
+}
+
+static double field_value(const mb_setting *s, const void *settings) {
+    const void *field = (const char *)settings + s->offset;
+    switch (s->type) {
+    case MB_REAL: return *(const double *)field;
+    case MB_INTEGER: return (double)*(const int64_t *)field;
+    case MB_BOOLEAN: return *(const bool *)field;
+    default: return *(const int *)field;
+    }
+}
+
+/* now: the settings of the file that was named, or NULL. */
+static void help_setting(const cli_command *command, const mb_setting *s, const void *now) {
     char name[NAME_LENGTH], left[128], help[1024];
     cli_words words;
+    mb_setting held = *s;
+    bool theirs = command->settings_of != NULL && cli_in_specs(s);
+    if (theirs && now != NULL) held.fallback = field_value(s, now);
     cli_dashed(name, s->name);
-    cli_setting_text(&words, s);
+    cli_setting_text(&words, &held);
+    if (theirs && now == NULL) {
+        snprintf(words.fallback, sizeof words.fallback, "%s", command->settings_of);
+    }
     snprintf(left, sizeof left, "--%s%s%s%s", s->type == MB_BOOLEAN ? "[no-]" : "", name,
              words.argument[0] ? " " : "", words.argument);
     snprintf(help, sizeof help, "%s [%s%sdefault: %s]", s->help, words.values,
@@ -306,9 +363,12 @@ static void help_setting(const mb_setting *s) {
     help_line(left, help);
 }
 
-static int help_command(const cli_command *command) {
+/* args: what stood before --help, or NULL. */
+static int help_command(const cli_command *command, const cli_args *args) {
     size_t count;
     const mb_setting *table = cli_settings_of(command, &count);
+    mb_solver_settings held; /* the only table whose settings files have */
+    bool named = args != NULL && command->settings_now != NULL && command->settings_now(args, &held);
     printf("usage: monobolt %s [OPTION]...%s%s\n\n", command->name, command->operands ? " " : "",
            command->operands ? command->operands : "");
     wrap(command->about ? command->about : command->summary, 0, 0);
@@ -316,7 +376,7 @@ static int help_command(const cli_command *command) {
     for (size_t i = 0; i < cli_option_count(command); ++i) help_option(&command->options[i]);
     help_line("-h, --help", "show this help and exit");
     if (count > 0) printf("\nsettings:\n");
-    for (size_t i = 0; i < count; ++i) help_setting(&table[i]);
+    for (size_t i = 0; i < count; ++i) help_setting(command, &table[i], named ? &held : NULL);
     return CLI_OK;
 }
 
@@ -395,7 +455,7 @@ static int help(const cli_program *program, int argc, char **argv) {
     if (group && argc == 1) return help_group(program->commands, argv[0]);
     int words;
     const cli_command *command = find_command(program->commands, argc, argv, &words);
-    return command != NULL ? help_command(command) : CLI_USAGE;
+    return command != NULL ? help_command(command, NULL) : CLI_USAGE;
 }
 
 /* ------------------------------------------------------------------- parsing -- */
@@ -492,7 +552,8 @@ static int run_command(const cli_command *command, int argc, char **argv) {
         if (strcmp(argv[i], "--") == 0) {
             while (++i < argc) argv[args.operand_count++] = argv[i];
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return help_command(command);
+            args.operands = (const char *const *)argv;
+            return help_command(command, &args);
         } else if (strncmp(argv[i], "--", 2) == 0) {
             int status = parse_option(&args, argc, argv, &i);
             if (status != CLI_OK) return status;
@@ -572,14 +633,21 @@ int cli_main(const cli_program *program, int argc, char **argv) {
 
 /* ---------------------------------------------------------------------- JSON -- */
 
-int cli_json(json_t *value) {
+static int json_write(json_t *value, size_t flags) {
     if (value == NULL) return cli_fail("out of memory");
-    int failed =
-        json_dumpf(value, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    int failed = json_dumpf(value, stdout, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     json_decref(value);
     if (failed) return cli_fail("cannot write the output: %s", strerror(errno));
     putchar('\n');
     return CLI_OK;
+}
+
+int cli_json(json_t *value) {
+    return json_write(value, JSON_INDENT(2));
+}
+
+int cli_json_line(json_t *value) {
+    return json_write(value, JSON_COMPACT);
 }
 
 json_t *cli_json_number(double value) {

@@ -61,6 +61,10 @@ typedef struct cli_command {
     const cli_option *options; /* ends with {0}; NULL: none                              */
     /* A table whose settings are options too ("max_iterations" is --max-iterations).    */
     const mb_setting *(*settings)(size_t *count);
+    /* Where those settings are taken from that a spec can have ("the network's"), and what they are
+     * there: fills a settings struct, or returns false. NULL: the table's own defaults hold. */
+    const char *settings_of;
+    bool (*settings_now)(const cli_args *args, void *settings);
     int (*run)(const cli_args *args);
 } cli_command;
 
@@ -97,15 +101,22 @@ bool cli_integer(const cli_args *args, const char *option, int64_t low, int64_t 
                  int64_t *value);
 bool cli_real(const cli_args *args, const char *option, double low, double high, double *value);
 
-/* Changes a settings struct, filled with defaults before, by what the command line set. */
+/* Changes a settings struct, filled with defaults before, by what the command line set. A field
+ * called threads is capped as cli_threads does.                                         */
 bool cli_settings(const cli_args *args, void *settings);
+
+/* As many threads as asked for, at most one per processor; what is cut off is said on stderr. */
+int64_t cli_threads(int64_t asked);
 
 /* "monobolt COMMAND: message" on stderr; returns CLI_FAILURE, or CLI_USAGE with a hint. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* One line that is overwritten in place, on a terminal only and ten times a second at
- * most; cli_progress_end clears it. A message clears it too.                           */
+/* "monobolt COMMAND: note: ..." on stderr: what is not an error but should be known. */
+void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* One line that is overwritten in place, on a terminal that can do so only and ten
+ * times a second at most; cli_progress_end clears it. A message clears it too.                           */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 
@@ -115,6 +126,8 @@ double cli_clock(void);
 /* Writes a JSON value and a newline to stdout and releases it. NULL, which is what
  * jansson makes of a failed allocation, is an error. Returns the exit code.            */
 int cli_json(json_t *value);
+/* ... on one line, for a stream of them (JSON Lines). */
+int cli_json_line(json_t *value);
 
 /* A JSON number; null for NaN and the infinities, which JSON does not have. */
 json_t *cli_json_number(double value);

@@ -52,21 +52,12 @@ const char *demo_thousands(char text[32], size_t number) {
 
 /* ------------------------------------------------------------- network and images -- */
 
-/* A file of models/: here, beside the program's folder, or where it is installed. */
-static bool find_model(char path[4096], const char *name) {
-    static const char *const places[] = {"/../models/", "/../share/monobolt/models/"};
-    char program[2048];
-    snprintf(path, 4096, "models/%s", name);
-    if (access(path, R_OK) == 0) return true;
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return false;
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; ++i) {
-        snprintf(path, 4096, "%s%s%s", program, places[i], name);
-        if (access(path, R_OK) == 0) return true;
-    }
-    return false;
+/* A file of models/, wherever that is. */
+static bool find_model(char path[MODEL_PATH], const char *name) {
+    char given[256], found[MODEL_PATH];
+    snprintf(given, sizeof given, "models/%s", name);
+    snprintf(path, MODEL_PATH, "%s", model_find(found, given));
+    return access(path, R_OK) == 0;
 }
 
 static int load_network(demo *d) {
@@ -130,7 +121,7 @@ static int train_digits(demo *d) {
     enum { PROBE = 8 };
     mb_dataset *images = NULL;
     int code = load_network(d);
-    if (code == CLI_OK) code = data_load(&images, d->network, NULL, MB_TRAIN);
+    if (code == CLI_OK) code = data_load(&images, data_for_network(d->network), NULL, MB_TRAIN);
     double began = cli_clock();
     if (code == CLI_OK) code = train_steps(d, images, PROBE, "looking how fast this machine is");
     if (code == CLI_OK) code = load_network(d); /* from the start again */
@@ -152,7 +143,7 @@ static int train_digits(demo *d) {
     d->info = mb_network_describe(d->network);
     snprintf(d->network_file, sizeof d->network_file, "%s/network.safetensors", d->out);
     if (mb_network_save(d->network, d->network_file) != MB_OK) return cli_fail("%s", mb_error());
-    return data_load(&d->images, d->network, NULL, MB_TEST);
+    return data_load(&d->images, data_for_network(d->network), NULL, MB_TEST);
 }
 
 /* ------------------------------------------------------------------ which to show -- */
@@ -174,7 +165,8 @@ static int fall_back(demo *d, const char *why) {
 static int prepare(demo *d) {
     const char *network = cli_text(d->args, "network"), *data = cli_text(d->args, "data");
     if (network != NULL) {
-        snprintf(d->network_file, sizeof d->network_file, "%s", network);
+        char found[MODEL_PATH];
+        snprintf(d->network_file, sizeof d->network_file, "%s", model_find(found, network));
     } else if (!find_model(d->network_file, "mnist.safetensors")) {
         if (data == NULL) return fall_back(d, "models/mnist.safetensors is not there");
         return cli_fail("models/mnist.safetensors is not there: --network is needed");
@@ -184,7 +176,7 @@ static int prepare(demo *d) {
         if (network == NULL) return fall_back(d, mb_error());
         return cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK) code = data_load(&d->images, d->network, data, MB_TEST);
+    if (code == CLI_OK) code = data_load(&d->images, data_for_network(d->network), data, MB_TEST);
     return code;
 }
 
@@ -466,4 +458,5 @@ const cli_command command_demo = {
              "digits and shows that.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the network's",
     .run = run};

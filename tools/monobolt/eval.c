@@ -16,10 +16,13 @@
 static const cli_option options[] = {
     {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
     {"split", "train|test", "test", "which samples"},
+    {"holdout", "P", NULL, "of images without a test part: the share that train kept for testing"},
     {"observe", "P[,P...]", NULL, "share of the pixels or columns that is shown; default: the spec's"},
-    {"mask", "KIND", NULL, "random, patch, top or bottom; default: the spec's"},
+    {"mask", "KIND|FILE", NULL,
+     "random, patch, top, bottom, none; or a PNG, not black = shown; default: the spec's"},
     FIGURES_OPTIONS,
     {"page", "FILE.html", NULL, "of a table: write a page to look at"},
+    {"untrained", NULL, NULL, "let a spec answer, with its random weights"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -66,9 +69,9 @@ typedef struct evaluation {
     const cli_args *args;
     mb_network *network;
     mb_dataset *images;
-    mb_mask_settings mask;
+    figures_masks masks;
     mb_solver_settings settings;
-    int64_t runs, seed, limit, run; /* run: the one at work */
+    int64_t run; /* the one at work */
     json_t *json;
     size_t column_count;
     column_sums *columns; /* of a table */
@@ -77,8 +80,7 @@ typedef struct evaluation {
 
 static bool show_progress(void *context, size_t done, size_t total) {
     const evaluation *e = context;
-    cli_progress("observe %g, mask %lld of %lld: %zu of %zu samples", e->mask.observe,
-                 (long long)e->run + 1, (long long)e->runs, done, total);
+    figures_progress(&e->masks, NULL, e->run, done, total);
     return true;
 }
 
@@ -127,18 +129,20 @@ static json_t *json_columns(const evaluation *e) {
 
 /* One pass per mask; *runs is to be freed. */
 static int take_runs(evaluation *e, figures **out, size_t *samples) {
-    figures *runs = calloc((size_t)e->runs, sizeof *runs);
+    const figures_masks *m = &e->masks;
+    figures *runs = calloc((size_t)m->runs, sizeof *runs);
     *out = runs;
     if (runs == NULL) return cli_fail("out of memory");
-    for (e->run = 0; e->run < e->runs; ++e->run) {
+    for (e->run = 0; e->run < m->runs; ++e->run) {
         mb_metrics metrics;
-        mb_evaluation how = {.mask = &e->mask,
+        mb_evaluation how = {.mask = &m->mask,
                              .settings = &e->settings,
-                             .seed = (uint64_t)(e->seed + e->run),
-                             .limit = (size_t)e->limit,
+                             .seed = (uint64_t)(m->seed + e->run),
+                             .limit = (size_t)m->limit,
                              .progress = show_progress,
                              .context = e,
-                             .columns = e->scores};
+                             .columns = e->scores,
+                             .shown = m->shown};
         mb_status status = mb_evaluate(&metrics, e->network, e->images, &how);
         if (status != MB_OK) {
             cli_progress_end();
@@ -154,22 +158,20 @@ static int take_runs(evaluation *e, figures **out, size_t *samples) {
 
 static int evaluate(void *self) {
     evaluation *e = self;
+    const figures_masks *m = &e->masks;
     figures *runs;
     size_t samples = 0;
     if (e->columns) memset(e->columns, 0, e->column_count * sizeof *e->columns);
     int code = take_runs(e, &runs, &samples);
     json_t *object = json_object();
     if (code == CLI_OK && !e->json) {
-        figures_title(mb_dataset_describe(e->images)->name, &e->mask, samples,
-                      mb_network_describe(e->network)->bins > 0, e->runs);
-        figures_print(runs, (size_t)e->runs);
+        figures_title(m, mb_dataset_describe(e->images)->name, samples);
+        figures_print(runs, (size_t)m->runs);
         if (e->column_count > 0) print_columns(e);
     } else if (code == CLI_OK) {
-        figures_json(object, runs, (size_t)e->runs);
+        figures_json(object, runs, (size_t)m->runs);
         if (e->column_count > 0) json_object_set_new(object, "columns", json_columns(e));
-        json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
-        json_object_set_new(object, "samples", json_integer((json_int_t)samples));
-        json_object_set_new(object, "runs", json_integer(e->runs));
+        figures_json_masks(object, m, samples);
         json_array_append(e->json, object);
     }
     json_decref(object);
@@ -180,9 +182,9 @@ static int evaluate(void *self) {
     table_page p = {.network = e->network,
                     .rows = e->images,
                     .settings = &e->settings,
-                    .mask = &e->mask,
-                    .seed = (uint64_t)(e->seed + e->runs - 1), /* which the scores are of */
-                    .limit = (size_t)e->limit < rows ? (size_t)e->limit : 0,
+                    .mask = &m->mask,
+                    .seed = (uint64_t)(m->seed + m->runs - 1), /* which the scores are of */
+                    .limit = (size_t)m->limit < rows ? (size_t)m->limit : 0,
                     .scores = e->scores};
     code = table_page_write(&p, page);
     if (code == CLI_OK && !e->json) printf("%s: open it in a browser\n", page);
@@ -191,6 +193,7 @@ static int evaluate(void *self) {
 
 static int load_images(evaluation *e) {
     mb_split split;
+    double holdout;
     e->column_count = mb_network_describe(e->network)->columns;
     if (e->column_count > 0) {
         e->columns = calloc(e->column_count, sizeof *e->columns);
@@ -198,36 +201,37 @@ static int load_images(evaluation *e) {
         if (!e->columns || !e->scores) return cli_fail("out of memory");
     }
     if (!data_split(cli_text(e->args, "split"), &split)) return CLI_USAGE;
-    return data_load(&e->images, e->network, cli_text(e->args, "data"), split);
+    if (!data_holdout(e->args, &holdout)) return CLI_USAGE;
+    int code = data_load_part(&e->images, data_for_network(e->network), cli_text(e->args, "data"), split,
+                              holdout);
+    return code == CLI_OK ? data_limit(&e->images, (size_t)e->masks.limit) : code;
 }
 
 static int run_all(evaluation *e) {
-    e->mask = *mb_network_mask_settings(e->network);
-    e->mask.observe_range = 0;
-    int code = figures_mask(e->args, &e->mask);
+    const mb_network_info *info = mb_network_describe(e->network);
+    e->masks.mask = *mb_network_mask_settings(e->network);
+    e->masks.mask.observe_range = 0;
+    int code = figures_mask(&e->masks, info->height, info->width);
     if (code == CLI_OK && cli_has(e->args, "page") && e->column_count == 0) {
         return cli_usage("--page is for tables");
     }
-    return code == CLI_OK ? figures_each(e->args, &e->mask, evaluate, e) : code;
+    return code == CLI_OK ? figures_each(&e->masks, evaluate, e) : code;
 }
 
 static int run(const cli_args *args) {
     evaluation e = {.args = args};
-    if (!cli_integer(args, "runs", 1, FIGURES_RUNS, &e.runs) ||
-        !cli_integer(args, "seed", 0, INT64_MAX - FIGURES_RUNS, &e.seed) ||
-        !cli_integer(args, "limit", 0, INT64_MAX, &e.limit)) {
-        return CLI_USAGE;
-    }
-    if (mb_network_load(&e.network, args->operands[0]) != MB_OK) return cli_fail("%s", mb_error());
+    if (!figures_options(&e.masks, args)) return CLI_USAGE;
+    int code = model_load_trained(&e.network, args);
+    if (code != CLI_OK) return code;
     e.settings = *mb_network_solver_settings(e.network);
-    int code = cli_settings(args, &e.settings) ? load_images(&e) : CLI_USAGE;
+    code = cli_settings(args, &e.settings) ? load_images(&e) : CLI_USAGE;
     if (cli_has(args, "json")) e.json = json_array();
     if (code == CLI_OK) code = run_all(&e);
     if (code == CLI_OK && e.json)
         code = cli_json(e.json);
     else
         json_decref(e.json);
-    free(e.columns), free(e.scores);
+    free(e.columns), free(e.scores), free(e.masks.shown);
     mb_dataset_destroy(e.images);
     mb_network_destroy(e.network);
     return code;
@@ -246,4 +250,6 @@ const cli_command command_eval = {
              "override the network's.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the network's",
+    .settings_now = model_settings,
     .run = run};

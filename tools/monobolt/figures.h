@@ -37,16 +37,39 @@ void figures_add(figures *f, const char *key, const char *label, double value, d
 void figures_print(const figures *runs, size_t count);
 void figures_json(json_t *object, const figures *runs, size_t count);
 
+/* The masks that the options ask for. */
+typedef struct figures_masks {
+    const cli_args *args;
+    mb_mask_settings mask;
+    uint8_t *shown; /* [pixels]: those of a PNG, or all of them, in place of the mask's; or NULL */
+    bool images;    /* or tables */
+    int64_t runs, seed, limit;
+} figures_masks;
+
+/* Reads --runs, --seed and --limit; false: return CLI_USAGE. */
+bool figures_options(figures_masks *m, const cli_args *args);
+
+/* Changes the mask, which is the spec's or the default, by --mask, --patch and --inject; of images
+ * height and width, else 0. Of a mask that no seed changes one run is made. An exit code; m->shown is to
+ * be freed.                                                                                    */
+int figures_mask(figures_masks *m, uint32_t height, uint32_t width);
+
+/* Whether --observe changes nothing. */
+bool figures_ignore_share(const figures_masks *m);
+
+/* "observe 0.4, mask 2 of 5: 64 of 100 samples" as the progress line; before: NULL, or what is said
+ * first.                                                                                       */
+void figures_progress(const figures_masks *m, const char *before, int64_t run, size_t done,
+                      size_t total);
+
 /* "mnist: 100 images, 40 % of the pixels shown, 5 masks" */
-void figures_title(const char *name, const mb_mask_settings *mask, size_t samples, bool images,
-                   int64_t runs);
+void figures_title(const figures_masks *m, const char *name, size_t samples);
 
-/* Changes the mask by --mask, --patch and --inject; an exit code. */
-int figures_mask(const cli_args *args, mb_mask_settings *mask);
+/* The shares, samples and runs in an object. */
+void figures_json_masks(json_t *object, const figures_masks *m, size_t samples);
 
-/* Calls `evaluate` with mask->observe set to each share of --observe in turn; as it is, without the
- * option. All are looked at before the first is used. An exit code.                            */
-int figures_each(const cli_args *args, mb_mask_settings *mask, int (*evaluate)(void *self),
-                 void *self);
+/* Calls `evaluate` with the mask's observe set to each share of --observe in turn; as it is, without the
+ * option, and once where it changes nothing. All are looked at before the first is used. An exit code. */
+int figures_each(figures_masks *m, int (*evaluate)(void *self), void *self);
 
 #endif

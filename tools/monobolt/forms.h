@@ -31,4 +31,7 @@ typedef struct cli_words {
 } cli_words;
 void cli_setting_text(cli_words *words, const mb_setting *setting);
 
+/* Whether specs have it, so that its default is what a file says. */
+bool cli_in_specs(const mb_setting *setting);
+
 #endif

@@ -9,7 +9,9 @@
 
 #include "cli.h"
 #include "data.h"
+#include "infer_folder.h"
 #include "infer_table.h"
+#include "photos.h"
 #include "pictures.h"
 
 static const cli_option options[] = {
@@ -18,6 +20,7 @@ static const cli_option options[] = {
     {"hide", "COLUMN[,COLUMN...]", NULL, "predict these columns of a table in every row"},
     {"all", NULL, NULL, "list every category of a filled field with its probability"},
     {"label", "CLASS", NULL, "tell the model the class of every image"},
+    {"untrained", NULL, NULL, "let a spec answer, with its random weights"},
     PICTURES_OPTIONS_LAST,
     {0}};
 
@@ -35,7 +38,7 @@ typedef struct inference {
 /* ------------------------------------------------------------------------- output -- */
 
 static int write_table(const inference *f, const char *folder) {
-    char path[4096], *text = NULL;
+    char path[4096], source[PICTURES_SOURCE], *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
@@ -47,14 +50,16 @@ static int write_table(const inference *f, const char *folder) {
         const mb_result *r = &f->pictures.results[i];
         const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
-        csv_field(out, pictures_source(&f->pictures, i));
-        fprintf(out, ",%zu,%s,%u,%.4g,%.4g,%.6g", f->pictures.index[i], mb_outcome_name(r->outcome),
-                r->iterations, r->residual, r->certificate, r->free_energy);
+        csv_field(out, pictures_source(&f->pictures, i, source));
+        fprintf(out, ",%zu,%s,%u,", f->pictures.index[i], mb_outcome_name(r->outcome), r->iterations);
+        csv_number(out, 4, r->residual), fputc(',', out);
+        csv_number(out, 4, r->certificate), fputc(',', out);
+        csv_number(out, 6, r->free_energy);
         if (p && f->pictures.truth[i] == MB_HIDDEN)
             fprintf(out, ",,%u", pictures_best(&f->pictures, i));
         else if (p)
             fprintf(out, ",%d,%u", (int)f->pictures.truth[i], pictures_best(&f->pictures, i));
-        for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, ",%.5f", p[c]);
+        for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, isfinite(p[c]) ? ",%.5f" : ",", p[c]);
         fprintf(out, "\n");
     }
     bool good = fclose(out) == 0;
@@ -81,9 +86,11 @@ static int write_arrays(const inference *f, const char *folder) {
 static json_t *json_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
+    char source[PICTURES_SOURCE];
     json_t *entry =
         json_pack("{s:I,s:s,s:I,s:s,s:i,s:o,s:o}", "image", (json_int_t)i, "source",
-                  pictures_source(&f->pictures, i), "index", (json_int_t)f->pictures.index[i], "outcome",
+                  pictures_source(&f->pictures, i, source), "index", (json_int_t)f->pictures.index[i],
+                  "outcome",
                   mb_outcome_name(r->outcome), "iterations", (int)r->iterations, "residual",
                   cli_json_number(r->residual), "certificate", cli_json_number(r->certificate));
     if (p == NULL) return entry;
@@ -100,7 +107,9 @@ static json_t *json_answer(const inference *f, size_t i) {
 static void print_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
+    char source[PICTURES_SOURCE];
     printf("%5zu  ", i);
+    if (pictures_named(&f->pictures, i)) printf("%s  ", pictures_source(&f->pictures, i, source));
     if (p) {
         uint32_t best = pictures_best(&f->pictures, i);
         printf("label %u (%5.1f %%)  ", best, 100 * p[best]);
@@ -131,9 +140,14 @@ static int print_results(const inference *f, const char *folder) {
     return CLI_OK;
 }
 
+static const char *folder_of(const inference *f) {
+    const char *given = cli_text(f->args, "out");
+    return given ? given : "out/infer";
+}
+
 static int write_all(const inference *f) {
-    const char *given = cli_text(f->args, "out"), *folder = given ? given : "out/infer";
-    int code = folder_make(folder);
+    const char *folder = folder_of(f);
+    int code = infer_folder_begin(folder, f->pictures.count);
     if (code == CLI_OK) code = pictures_write(&f->pictures, f->args, folder);
     if (code == CLI_OK) code = write_table(f, folder);
     if (code == CLI_OK) code = write_arrays(f, folder);
@@ -145,8 +159,8 @@ static int write_all(const inference *f) {
 static int read_options(inference *f) {
     f->label = MB_HIDDEN;
     if (!pictures_options(f->args)) return CLI_USAGE;
-    if (mb_network_load(&f->network, f->args->operands[0]) != MB_OK)
-        return cli_fail("%s", mb_error());
+    int code = model_load_trained(&f->network, f->args);
+    if (code != CLI_OK) return code;
     f->info = mb_network_describe(f->network);
     f->settings = *mb_network_solver_settings(f->network);
     if (!cli_settings(f->args, &f->settings)) return CLI_USAGE;
@@ -159,6 +173,9 @@ static int read_options(inference *f) {
 static int run(const cli_args *args) {
     inference f = {.args = args};
     int code = read_options(&f);
+    if (code == CLI_OK && f.info->columns > 0 && (cli_has(args, "fit") || cli_has(args, "invert"))) {
+        code = cli_usage("--fit and --invert are for images");
+    }
     if (code == CLI_OK && f.info->columns > 0) {
         code = infer_table(args, f.network, &f.settings);
         mb_network_destroy(f.network);
@@ -167,8 +184,14 @@ static int run(const cli_args *args) {
     if (code == CLI_OK && (cli_has(args, "hide") || cli_has(args, "all"))) {
         code = cli_usage("--hide and --all are for tables");
     }
+    if (code == CLI_OK) {
+        code = infer_folder_check(folder_of(&f), args->operands + 1, args->operand_count - 1);
+    }
     if (code == CLI_OK) code = pictures_load(&f.pictures, args, f.network, NULL);
     if (code == CLI_OK) code = pictures_hide(&f.pictures, args);
+    if (code == CLI_OK) {
+        code = photos_background(&f.pictures, &f.settings, cli_has(args, "invert"));
+    }
     if (code == CLI_OK) {
         code = pictures_solve(&f.pictures, f.network, &f.settings, (int32_t)f.label);
     }
@@ -185,15 +208,22 @@ const cli_command command_infer = {
     .least = 2,
     .most = 100000,
     .about =
-        "IMAGES are PNG files, folders of them, NPY files, or datasets (a folder, or a name below "
-        "data/). Of each image the mask hides some pixels; the network completes them and names "
+        "IMAGES are PNG or JPEG files, folders of them (in natural order, img2 before img10; folders in "
+        "it are classes), NPY files, or datasets (a folder, or a name below data/). Of each image the mask hides some pixels; the network completes them and names "
         "the class.\nIn the output folder: 00000.png and so on, the completed images; sheet.png, "
         "what was shown (hidden pixels are blue), the completion and the original side by side; "
         "results.csv, a line per image with label probabilities and certificate; pixels.npy "
-        "([images][rows][columns][channels x bins]) and labels.npy, all probabilities.\nA network of a table "
+        "([images][rows][columns][channels x bins]; a pixel that was shown has 1 in its bin) and "
+        "labels.npy, all probabilities; infer.json, by which a later infer knows these files as its own: "
+        "it replaces them, and refuses to write over others.\nWith --fit a picture of any size will do. "
+        "For a gray network what is drawn is cropped, scaled and centred as MNIST was; transparent pixels "
+        "become black, or white before --invert.\nA network of a table "
         "takes a CSV file and fills its missing fields: FILE.csv, the table without holes; "
         "FILE.cells.csv, each filled field with its probability; FILE.rows.csv, the certificate of "
-        "each row.",
+        "each row. Rows are solved until that is 0.01, unless --stop, --tolerance or --max-iterations "
+        "are given.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the network's",
+    .settings_now = model_settings,
     .run = run};

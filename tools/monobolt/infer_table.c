@@ -49,6 +49,10 @@ void csv_field(FILE *out, const char *text) {
     fputc('"', out);
 }
 
+void csv_number(FILE *out, int digits, double value) {
+    if (isfinite(value)) fprintf(out, "%.*g", digits, value);
+}
+
 /* ------------------------------------------------------------------------ set-up -- */
 
 static const mb_column *column_of(const filling *f, size_t c) {
@@ -160,11 +164,14 @@ static void put_cell(filling *f, size_t row, const char *column, const char *tex
     csv_field(out, column);
     fputc(',', out);
     csv_field(out, text);
-    fprintf(out, ",%.4g\n", p);
+    fputc(',', out);
+    csv_number(out, 4, p);
+    fputc('\n', out);
     if (f->json == NULL) return;
-    json_array_append_new(f->json, json_pack("{s:I,s:o,s:o,s:f}", "row", (json_int_t)row + 1,
+    json_array_append_new(f->json, json_pack("{s:I,s:o,s:o,s:o}", "row", (json_int_t)row + 1,
                                              "column", json_string_nocheck(column), "value",
-                                             json_string_nocheck(text), "probability", p));
+                                             json_string_nocheck(text), "probability",
+                                             cli_json_number(p)));
 }
 
 /* Column c of a row is to be filled: its probabilities are p. */
@@ -204,9 +211,10 @@ static void fill_row(filling *f, size_t row, const float *p, const mb_result *re
         fill(f, row, c, p + f->offset[c]);
     }
     fputc('\n', f->files[FILLED].out);
-    fprintf(f->files[ROWS].out, "%zu,%zu,%zu,%s,%u,%.4g\n", row + 1, f->csv->lines[row + 1],
-            f->filled - before, mb_outcome_name(result->outcome), result->iterations,
-            result->certificate);
+    fprintf(f->files[ROWS].out, "%zu,%zu,%zu,%s,%u,", row + 1, f->csv->lines[row + 1],
+            f->filled - before, mb_outcome_name(result->outcome), result->iterations);
+    csv_number(f->files[ROWS].out, 4, result->certificate);
+    fputc('\n', f->files[ROWS].out);
     f->unfinished += result->outcome != MB_CONVERGED;
     if (!(result->certificate <= f->certificate)) f->certificate = result->certificate;
 }

@@ -12,5 +12,7 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
 
 /* A field of a CSV file, in quotes where it needs them. */
 void csv_field(FILE *out, const char *text);
+/* ... with a number of so many digits; empty where it is not finite. */
+void csv_number(FILE *out, int digits, double value);
 
 #endif

@@ -239,7 +239,7 @@ static int look(const cli_args *args, findings *f, mb_network *network, mb_solve
     int64_t count;
     if (!cli_integer(args, "images", 0, IMAGES_MAX, &count)) return CLI_USAGE;
     if (count == 0 || !data_there(network)) return CLI_OK;
-    int code = data_load(&images, network, NULL, MB_TEST);
+    int code = data_load(&images, data_for_network(network), NULL, MB_TEST);
     if (code != CLI_OK) return cli_has(args, "images") ? code : CLI_OK; /* the rest needs no images */
     const mb_dataset_info *data = mb_dataset_describe(images);
     f->images = (size_t)count < data->count ? (size_t)count : data->count;
@@ -287,9 +287,10 @@ static int show(const cli_args *args, mb_model *model, const mb_solver_settings 
 static int run_network(const cli_args *args, const char *path) {
     mb_network *network;
     if (cli_has(args, "seed")) return cli_usage("--seed: a network's file has its weights");
-    if (mb_network_load(&network, path) != MB_OK) return cli_fail("%s", mb_error());
+    int code = model_load(&network, path);
+    if (code != CLI_OK) return code;
     mb_solver_settings settings = *mb_network_solver_settings(network);
-    int code = CLI_USAGE;
+    code = CLI_USAGE;
     if (cli_settings(args, &settings))
         code = show(args, mb_network_model(network), &settings, network);
     mb_network_destroy(network);
@@ -297,14 +298,12 @@ static int run_network(const cli_args *args, const char *path) {
 }
 
 static int run(const cli_args *args) {
-    const char *path = args->operands[0];
-    size_t length = strlen(path);
+    char found[MODEL_PATH];
+    const char *path = model_find(found, args->operands[0]);
     int64_t seed;
     mb_model *model = NULL;
     mb_solver_settings settings;
-    if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
-        return run_network(args, path);
-    }
+    if (is_network(path)) return run_network(args, path);
     if (!cli_integer(args, "seed", 0, INT64_MAX, &seed)) return CLI_USAGE;
     if (mb_solver_settings_load_spec(&settings, path) != MB_OK) return cli_fail("%s", mb_error());
     if (!cli_settings(args, &settings)) return CLI_USAGE;
@@ -333,4 +332,6 @@ const cli_command command_inspect = {
              "the certificate.",
     .options = options,
     .settings = mb_solver_settings_table,
+    .settings_of = "the file's",
+    .settings_now = model_settings,
     .run = run};

@@ -56,7 +56,8 @@ static void notes(const char *title, const cli_note *list) {
     }
 }
 
-static void setting(const mb_setting *s) {
+/* of: whose value holds when it is not given, or NULL. */
+static void setting(const mb_setting *s, const char *of) {
     char name[CLI_NAME_LENGTH];
     cli_words words;
     cli_dashed(name, s->name);
@@ -69,6 +70,10 @@ static void setting(const mb_setting *s) {
         printf("; ");
     }
     printf("default: ");
+    if (of != NULL && cli_in_specs(s)) {
+        roff(of, false);
+        printf("; in a spec: ");
+    }
     roff(words.fallback, false);
     printf(")\n");
 }
@@ -113,7 +118,7 @@ static void settings_section(const cli_command *const *commands) {
             printf("%s %s", k > i ? "," : "", commands[k]->name);
         }
         putchar('\n');
-        for (size_t k = 0; k < count; ++k) setting(&table[k]);
+        for (size_t k = 0; k < count; ++k) setting(&table[k], commands[i]->settings_of);
     }
 }
 

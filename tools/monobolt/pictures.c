@@ -42,6 +42,7 @@ int pictures_create_rbm(pictures *p, const mb_rbm *rbm, size_t room) {
                                     .width = info->width,
                                     .channels = info->channels,
                                     .classes = info->classes,
+                                    .steps = info->steps,
                                     .values = info->visible + (info->classes > 0)};
     p->info = &p->rbm_info;
     return allocate(p, room, false);
@@ -116,6 +117,15 @@ static mb_status show_pictures(void *context, size_t first, size_t count, int32_
     return MB_OK;
 }
 
+/* What was shown is known: its own bin for certain. */
+static void keep_shown(float *bins, const uint8_t *shown, const int32_t *values,
+                       const mb_network_info *info, size_t pixels) {
+    for (size_t i = 0; i < pixels * info->channels; ++i, bins += info->bins) {
+        if (!shown[i / info->channels]) continue;
+        for (uint32_t b = 0; b < info->bins; ++b) bins[b] = (int32_t)b == values[i];
+    }
+}
+
 static bool take_answers(void *context, const mb_prediction *a) {
     const solving *s = context;
     pictures *p = s->p;
@@ -130,7 +140,11 @@ static bool take_answers(void *context, const mb_prediction *a) {
             memcpy(p->labels + at * info->classes, row + label->offset,
                    info->classes * sizeof *row);
         }
-        if (p->bins) memcpy(p->bins + at * image->size, row + image->offset, image->size * sizeof *row);
+        if (p->bins) {
+            memcpy(p->bins + at * image->size, row + image->offset, image->size * sizeof *row);
+            keep_shown(p->bins + at * image->size, p->shown + at * p->pixels,
+                       a->values + n * info->values + image->first, info, p->pixels);
+        }
         sheet_complete(p->completed + at * bytes, p->original + at * bytes,
                        p->shown + at * p->pixels, row + image->offset,
                        mb_network_bin_values(s->network), p->pixels, info->channels, info->bins);

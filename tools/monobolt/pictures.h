@@ -19,7 +19,8 @@ typedef struct pictures {
     uint8_t *original, *shown, *completed; /* as sheet.h has them                                  */
     int32_t *truth;                        /* the label, or MB_HIDDEN                              */
     float *labels;                         /* [count][classes]: probabilities                      */
-    float *bins;                           /* [count][pixels][channels][bins]: so too, if kept     */
+    float *bins;                           /* [count][pixels][channels][bins]: so too, if kept; 0
+                                              and 1 where a pixel was shown                        */
     mb_result *results;                    /* of a network                                         */
     mb_dataset **sources;                  /* [source_count]: where they were loaded from ...      */
     size_t *taken, source_count;           /* ... and how many of each                             */
@@ -34,9 +35,13 @@ void pictures_destroy(pictures *p);
 /* Options of every command that completes pictures. */
 #define PICTURES_OPTIONS                                                                           \
     {"mask", "KIND|FILE", "random",                                                                \
-     "random, patch, top, bottom, none; or a PNG, not black = shown"},                             \
+     "random, patch, top, bottom, none; alpha: transparent pixels are hidden; or a PNG, not "       \
+     "black = shown"},                                                                             \
     {"observe", "P", "0.4", "share of the pixels that is shown (random)"},                         \
-    {"patch", "N", "14", "side of the hidden square (patch)"}
+    {"patch", "N", "14", "side of the hidden square (patch)"},                                     \
+    {"fit", NULL, NULL,                                                                            \
+     "pictures of any size: make them gray, crop and centre what is drawn, and resize"},           \
+    {"invert", NULL, NULL, "dark becomes bright: for dark ink on bright paper"}
 #define PICTURES_OPTIONS_LAST                                                                      \
     {"seed", "N", "1", "of the mask"},                                                             \
     {"limit", "N", "0", "only the first N images; 0: all"},                                        \
@@ -47,12 +52,15 @@ void pictures_destroy(pictures *p);
 /* Whether they are well formed: to be asked first, so that nothing is loaded in vain. */
 bool pictures_options(const cli_args *args);
 
-/* Creates, and fills from operands 1, 2, ... up to --limit; then masks them as --mask says. One of
- * network and rbm is given. Exit codes.                                                       */
+/* Creates, and fills from operands 1, 2, ... up to --limit, as --fit and --invert say; then masks them as
+ * --mask says. One of network and rbm is given. Exit codes.                                   */
 int pictures_load(pictures *p, const cli_args *args, const mb_network *network, const mb_rbm *rbm);
 int pictures_hide(pictures *p, const cli_args *args);
-/* The operand that picture i is from. */
-const char *pictures_source(const pictures *p, size_t i);
+/* The file, or the dataset, that picture i is from; returns out. */
+enum { PICTURES_SOURCE = 8192 };
+const char *pictures_source(const pictures *p, size_t i, char out[PICTURES_SOURCE]);
+/* Whether it has a file of its own. */
+bool pictures_named(const pictures *p, size_t i);
 
 /* 00000.png and so on, and sheet.png, in a folder; nothing if they have no colours to show. */
 int pictures_write(const pictures *p, const cli_args *args, const char *folder);

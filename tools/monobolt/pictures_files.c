@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "data.h"
+#include "masks.h"
+#include "photos.h"
 #include "pictures.h"
 #include "sheet.h"
 
@@ -20,44 +22,14 @@ bool pictures_options(const cli_args *args) {
            cli_integer(args, "columns", 1, 100, &number) && data_split(cli_text(args, "split"), &split);
 }
 
-/* What the operands after the first are, until there are pictures. */
-typedef struct source {
-    const mb_network *network;
-    const mb_rbm *rbm;
-    uint32_t height, width, channels;
-    mb_split split;
-} source;
-
-/* Some images, of the right size. */
-static int source_load(mb_dataset **images, const source *s, const char *path) {
-    int code = s->rbm ? data_images(images, path, s->height, s->width, s->split)
-                      : data_load(images, s->network, path, s->split);
-    if (code != CLI_OK) return code;
-    const mb_dataset_info *d = mb_dataset_describe(*images);
-    if (d->height == s->height && d->width == s->width && d->channels == s->channels) return CLI_OK;
-    return cli_fail("%s: images of %ux%ux%u, but those of the network are %ux%ux%u", path, d->height,
-                    d->width, d->channels, s->height, s->width, s->channels);
-}
-
-static source source_of(const mb_network *network, const mb_rbm *rbm) {
-    source s = {.network = network, .rbm = rbm};
-    if (rbm) {
-        const mb_rbm_info *info = mb_rbm_describe(rbm);
-        s.height = info->height, s.width = info->width, s.channels = info->channels;
-    } else {
-        const mb_network_info *info = mb_network_describe(network);
-        s.height = info->height, s.width = info->width, s.channels = info->channels;
-    }
-    return s;
-}
-
 int pictures_load(pictures *p, const cli_args *args, const mb_network *network, const mb_rbm *rbm) {
     size_t operands = args->operand_count - 1, count = 0;
     int64_t limit;
-    source from = source_of(network, rbm);
+    mb_split split;
+    data_for whom = rbm ? data_for_rbm(rbm) : data_for_network(network);
     *p = (pictures){0};
     if (!cli_integer(args, "limit", 0, INT64_MAX, &limit) ||
-        !data_split(cli_text(args, "split"), &from.split)) {
+        !data_split(cli_text(args, "split"), &split)) {
         return CLI_USAGE;
     }
     mb_dataset **sources = calloc(operands, sizeof *sources);
@@ -65,7 +37,7 @@ int pictures_load(pictures *p, const cli_args *args, const mb_network *network, 
     int code = sources && taken ? CLI_OK : cli_fail("out of memory");
     for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
         if (limit > 0 && count >= (size_t)limit) break;
-        code = source_load(&sources[i], &from, args->operands[i + 1]);
+        code = photos_load(&sources[i], args, whom, args->operands[i + 1], split);
         if (code != CLI_OK) break;
         size_t left = (size_t)limit - count, all = mb_dataset_describe(sources[i])->count;
         taken[i] = limit > 0 && left < all ? left : all;
@@ -81,37 +53,54 @@ int pictures_load(pictures *p, const cli_args *args, const mb_network *network, 
     for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
         for (size_t k = 0; code == CLI_OK && k < taken[i]; ++k) code = pictures_add(p, sources[i], k);
     }
+    if (code == CLI_OK) photos_invert(p, args);
     return code;
 }
 
-const char *pictures_source(const pictures *p, size_t i) {
+/* The operand that picture i is from. */
+static size_t operand_of(const pictures *p, size_t i) {
     size_t operand = 0;
     while (i >= p->taken[operand]) i -= p->taken[operand++];
-    return p->source_names[operand];
+    return operand;
+}
+
+const char *pictures_source(const pictures *p, size_t i, char out[PICTURES_SOURCE]) {
+    size_t operand = operand_of(p, i);
+    photos_name(out, PICTURES_SOURCE, p->sources[operand], p->source_names[operand], p->index[i]);
+    return out;
+}
+
+bool pictures_named(const pictures *p, size_t i) {
+    return mb_dataset_describe(p->sources[operand_of(p, i)])->sample_names != NULL;
 }
 
 /* ---------------------------------------------------------------------------- masks -- */
 
-static int mask_file(pictures *p, const char *path) {
-    mb_dataset *mask;
-    if (mb_dataset_load(&mask, path, MB_ALL) != MB_OK) return cli_fail("--mask: %s", mb_error());
-    const mb_dataset_info *m = mb_dataset_describe(mask);
-    int code = CLI_OK;
-    if (m->height != p->info->height || m->width != p->info->width) {
-        code = cli_fail("--mask: %s is %ux%u, the images are %ux%u", path, m->height, m->width,
-                        p->info->height, p->info->width);
+/* What is not transparent is shown. */
+static int mask_alpha(pictures *p) {
+    size_t hidden = 0;
+    for (size_t i = 0; i < p->count; ++i) {
+        const uint8_t *shown = mb_dataset_describe(p->sources[operand_of(p, i)])->shown;
+        memcpy(p->shown + i * p->pixels, shown + p->index[i] * p->pixels, p->pixels);
     }
-    for (size_t i = 0; code == CLI_OK && i < p->count * p->pixels; ++i) {
-        const uint8_t *pixel = m->images + i % p->pixels * m->channels;
-        for (uint32_t c = 0; c < m->channels; ++c) p->shown[i] |= pixel[c] > 0;
+    for (size_t i = 0; i < p->count * p->pixels; ++i) hidden += !p->shown[i];
+    if (hidden == 0) fprintf(stderr, "monobolt: --mask alpha: no pixel is transparent, so all are shown\n");
+    return CLI_OK;
+}
+
+/* The same for all. */
+static int mask_all(pictures *p, const char *kind) {
+    if (p->count == 0) return CLI_OK;
+    int code = mask_fixed(p->shown, kind, p->info->height, p->info->width);
+    for (size_t i = 1; code == CLI_OK && i < p->count; ++i) {
+        memcpy(p->shown + i * p->pixels, p->shown, p->pixels);
     }
-    mb_dataset_destroy(mask);
     return code;
 }
 
 int pictures_hide(pictures *p, const cli_args *args) {
     const char *kind = cli_text(args, "mask");
-    size_t count, length = strlen(kind);
+    size_t count;
     int64_t seed;
     const mb_setting *table = mb_mask_settings_table(&count);
     mb_mask_settings mask = {0};
@@ -121,13 +110,10 @@ int pictures_hide(pictures *p, const cli_args *args) {
         mb_settings_set(table, count, &mask, "patch", cli_text(args, "patch")) != MB_OK) {
         return cli_usage("--%s", mb_error());
     }
-    if (length > 4 && strcmp(kind + length - 4, ".png") == 0) return mask_file(p, kind);
-    if (strcmp(kind, "none") == 0) {
-        memset(p->shown, 1, p->count * p->pixels);
-        return CLI_OK;
-    }
+    if (mask_is_fixed(kind)) return mask_all(p, kind);
+    if (strcmp(kind, "alpha") == 0) return mask_alpha(p);
     if (mb_settings_set(table, count, &mask, "kind", kind) != MB_OK) {
-        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, a PNG file",
+        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, alpha, a PNG file",
                          kind);
     }
     return pictures_mask(p, &mask, (uint64_t)seed);

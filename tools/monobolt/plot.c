@@ -28,7 +28,7 @@ static const cli_option options[] = {
     {"title", "TEXT", NULL, "default: the name of the file, if there is one only"},
     {"x-label", "TEXT", NULL, "default: the name of the column"},
     {"y-label", "TEXT", NULL, "of the first panel; default: the name of its column"},
-    {"out", "FILE", "out/plot.svg", "the picture"},
+    {"out", "FILE", "out/plot.svg", "the picture; -: stdout"},
     {0}};
 
 /* Columns of metrics.csv in words. The others: their names, with spaces. */
@@ -66,6 +66,10 @@ typedef struct plotting {
     bool panels, log_x, log_y;
     double reference;
 } plotting;
+
+static bool is_stdout(const char *path) {
+    return strcmp(path, "-") == 0;
+}
 
 static int parsed(mb_status status) {
     return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
@@ -156,17 +160,21 @@ static bool any_number(const double *numbers, size_t count) {
     return false;
 }
 
-static int read_column(const source *s, const char *name, bool log, double **numbers) {
+/* needed: a file without a number there is an error; else its line has no points. */
+static int read_column(const source *s, const char *name, bool log, bool needed,
+                       double **numbers) {
     size_t column;
     char shown[MB_CSV_SHOWN], names[2048];
-    if (!mb_csv_find(s->table, name, &column)) {
+    bool there = mb_csv_find(s->table, name, &column);
+    if (!there && needed) {
         mb_csv_names(s->table, names, sizeof names);
         return cli_fail("%s: no column '%s'; there are: %s", s->path, mb_csv_shown(shown, name),
                         names);
     }
     *numbers = malloc(s->table->rows * sizeof **numbers);
     if (*numbers == NULL) return cli_fail("out of memory");
-    int code = numbers_of(s->table, column, *numbers);
+    for (size_t i = 0; !there && i < s->table->rows; ++i) (*numbers)[i] = NAN;
+    int code = there ? numbers_of(s->table, column, *numbers) : CLI_OK;
     mb_csv_shown(shown, name);
     for (size_t i = 0; code == CLI_OK && i < s->table->rows; ++i) {
         double v = (*numbers)[i];
@@ -178,41 +186,44 @@ static int read_column(const source *s, const char *name, bool log, double **num
                             s->path, s->table->lines[i + 1], shown, v);
         }
     }
-    if (code == CLI_OK && !any_number(*numbers, s->table->rows)) {
+    if (code == CLI_OK && needed && !any_number(*numbers, s->table->rows)) {
         code = cli_fail("%s: no number in column '%s'", s->path, shown);
     }
     return code;
 }
 
-/* Whether every file has numbers there. */
-static int all_have(const plotting *p, const char *name, bool *have) {
-    *have = true;
-    for (size_t i = 0; i < p->count && *have; ++i) {
+/* Which files have numbers there. */
+static int who_has(const plotting *p, const char *name, bool has[FILES_MOST]) {
+    for (size_t i = 0; i < p->count; ++i) {
         size_t column;
         const mb_csv *table = p->sources[i].table;
-        *have = mb_csv_find(table, name, &column);
-        if (!*have) return CLI_OK;
+        has[i] = false;
+        if (!mb_csv_find(table, name, &column)) continue;
         double *numbers = malloc(table->rows * sizeof *numbers);
         int code =
             numbers != NULL ? numbers_of(table, column, numbers) : cli_fail("out of memory");
-        *have = code == CLI_OK && any_number(numbers, table->rows);
+        has[i] = code == CLI_OK && any_number(numbers, table->rows);
         free(numbers);
         if (code != CLI_OK) return code;
     }
     return CLI_OK;
 }
 
-/* What one wants to see of a training run. */
+/* What one wants to see of a training run: what some of them have; the loss only where a run
+ * would not be seen at all otherwise.                                                       */
 static int default_columns(plotting *p) {
     static const char *const wanted[] = {"test_label_accuracy", "test_column_accuracy",
                                          "test_squared_error", "loss"};
     const size_t count = sizeof wanted / sizeof *wanted;
-    bool have;
+    bool has[FILES_MOST], seen[FILES_MOST] = {false};
     for (size_t i = 0; i < count; ++i) {
-        if (i + 1 == count && p->column_count > 0) break;
-        int code = all_have(p, wanted[i], &have);
+        bool any = false, all = true;
+        for (size_t k = 0; k < p->count; ++k) all = all && seen[k];
+        if (i + 1 == count && all) break;
+        int code = who_has(p, wanted[i], has);
         if (code != CLI_OK) return code;
-        if (have) snprintf(p->columns[p->column_count++], LABEL, "%s", wanted[i]);
+        for (size_t k = 0; k < p->count; ++k) any |= has[k], seen[k] |= has[k];
+        if (any) snprintf(p->columns[p->column_count++], LABEL, "%s", wanted[i]);
     }
     p->panels = true;
     if (p->column_count > 0) return CLI_OK;
@@ -222,13 +233,14 @@ static int default_columns(plotting *p) {
 }
 
 static int read_numbers(plotting *p) {
-    int code = p->column_count > 0 ? CLI_OK : default_columns(p);
+    bool named = p->column_count > 0;
+    int code = named ? CLI_OK : default_columns(p);
     if (p->x_column == NULL) p->x_column = p->sources[0].table->fields[0];
     for (size_t i = 0; i < p->count && code == CLI_OK; ++i) {
         source *s = &p->sources[i];
-        code = read_column(s, p->x_column, p->log_x, &s->x);
+        code = read_column(s, p->x_column, p->log_x, true, &s->x);
         for (size_t j = 0; j < p->column_count && code == CLI_OK; ++j) {
-            code = read_column(s, p->columns[j], p->log_y, &s->y[j]);
+            code = read_column(s, p->columns[j], p->log_y, named, &s->y[j]);
         }
     }
     return code;
@@ -283,7 +295,8 @@ static int draw_lines(const plotting *p, const char *path, mb_plot_series *serie
                     .panels = panels,
                     .panel_count = panel_count};
     if (plot.title == NULL && p->count == 1) plot.title = p->sources[0].name;
-    return mb_plot_write(path, &plot) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+    if (is_stdout(path)) return parsed(mb_plot_print(stdout, &plot));
+    return parsed(mb_plot_write(path, &plot));
 }
 
 static int draw(const plotting *p, const char *path) {
@@ -371,7 +384,7 @@ static int run(const cli_args *args) {
     if (code == CLI_OK) code = read_numbers(p);
     if (code == CLI_OK && !cli_has(args, "out")) code = folder_make("out");
     if (code == CLI_OK) code = draw(p, out);
-    if (code == CLI_OK) printf("%s\n", out);
+    if (code == CLI_OK && !is_stdout(out)) printf("%s\n", out);
     plotting_free(p);
     return code;
 }
@@ -387,6 +400,8 @@ const cli_command command_plot = {
              "another name than the file's own (or its folder's: all runs of train have a "
              "metrics.csv).\n"
              "Of the metrics.csv of a run nothing more need be said; it shows the accuracy and "
-             "the error on the test images by epoch, as the metrics.svg beside it does.",
+             "the error on the test images by epoch, as the metrics.svg beside it does; of several "
+             "runs, a panel has the lines of those that measured it, and the loss is drawn too if one "
+             "tested nothing.",
     .options = options,
     .run = run};

@@ -13,8 +13,10 @@
 static const cli_option options[] = {
     {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what it was trained on"},
     {"split", "train|test", "test", "which samples"},
+    {"holdout", "P", NULL, "of images without a test part: the share that rbm train kept for testing"},
     {"observe", "P[,P...]", "0.4", "share of the pixels that is shown"},
-    {"mask", "KIND", "random", "random, patch, top or bottom"},
+    {"mask", "KIND|FILE", "random",
+     "random, patch, top, bottom, none; or a PNG, not black = shown"},
     FIGURES_OPTIONS,
     {"both", NULL, NULL, "mean-field and Gibbs sampling, one after the other"},
     {"json", NULL, NULL, "print JSON"},
@@ -24,9 +26,9 @@ typedef struct evaluation {
     const cli_args *args;
     mb_rbm *rbm;
     mb_dataset *images;
-    mb_mask_settings mask;
+    figures_masks masks;
     mb_rbm_inference settings;
-    int64_t runs, seed, limit, run; /* run: the one at work */
+    int64_t run; /* the one at work */
     json_t *json;
 } evaluation;
 
@@ -36,8 +38,7 @@ static const char *method_name(const evaluation *e) {
 
 static bool show_progress(void *context, size_t done, size_t total) {
     const evaluation *e = context;
-    cli_progress("%s, observe %g, mask %lld of %lld: %zu of %zu samples", method_name(e),
-                 e->mask.observe, (long long)e->run + 1, (long long)e->runs, done, total);
+    figures_progress(&e->masks, method_name(e), e->run, done, total);
     return true;
 }
 
@@ -53,14 +54,16 @@ static figures figures_of(const mb_rbm_metrics *m, double seconds) {
 
 /* One pass per mask. */
 static int take_runs(evaluation *e, figures *runs, size_t *samples) {
-    for (e->run = 0; e->run < e->runs; ++e->run) {
+    const figures_masks *m = &e->masks;
+    for (e->run = 0; e->run < m->runs; ++e->run) {
         mb_rbm_metrics metrics;
-        mb_rbm_evaluation how = {.mask = &e->mask,
+        mb_rbm_evaluation how = {.mask = &m->mask,
                                  .settings = &e->settings,
-                                 .seed = (uint64_t)(e->seed + e->run),
-                                 .limit = (size_t)e->limit,
+                                 .seed = (uint64_t)(m->seed + e->run),
+                                 .limit = (size_t)m->limit,
                                  .progress = show_progress,
-                                 .context = e};
+                                 .context = e,
+                                 .shown = m->shown};
         double began = cli_clock();
         if (mb_rbm_evaluate(&metrics, e->rbm, e->images, &how) != MB_OK) {
             return cli_fail("%s", mb_error());
@@ -73,22 +76,21 @@ static int take_runs(evaluation *e, figures *runs, size_t *samples) {
 }
 
 static int evaluate_one(evaluation *e) {
+    const figures_masks *m = &e->masks;
     size_t samples = 0;
-    figures *runs = calloc((size_t)e->runs, sizeof *runs);
+    figures *runs = calloc((size_t)m->runs, sizeof *runs);
     if (runs == NULL) return cli_fail("out of memory");
     int code = take_runs(e, runs, &samples);
     if (code == CLI_OK && e->json == NULL) {
-        figures_title(mb_dataset_describe(e->images)->name, &e->mask, samples, true, e->runs);
+        figures_title(m, mb_dataset_describe(e->images)->name, samples);
         printf("  %-26s %10s\n", "method", method_name(e));
-        figures_print(runs, (size_t)e->runs);
+        figures_print(runs, (size_t)m->runs);
     } else if (code == CLI_OK) {
         json_t *object = json_object();
         json_object_set_new(object, "method", json_string(method_name(e)));
-        figures_json(object, runs, (size_t)e->runs);
-        json_object_set_new(object, "observe", cli_json_number(e->mask.observe));
+        figures_json(object, runs, (size_t)m->runs);
         json_object_set_new(object, "bins", json_integer(e->settings.bins));
-        json_object_set_new(object, "samples", json_integer((json_int_t)samples));
-        json_object_set_new(object, "runs", json_integer(e->runs));
+        figures_json_masks(object, m, samples);
         json_array_append_new(e->json, object);
     }
     free(runs);
@@ -108,33 +110,33 @@ static int prepare(evaluation *e) {
     size_t count;
     const mb_setting *table = mb_rbm_inference_table(&count);
     mb_split split;
+    double holdout;
     mb_settings_default(table, count, &e->settings);
     table = mb_mask_settings_table(&count);
-    mb_settings_default(table, count, &e->mask);
-    if (!cli_integer(e->args, "runs", 1, FIGURES_RUNS, &e->runs) ||
-        !cli_integer(e->args, "seed", 0, INT64_MAX - FIGURES_RUNS, &e->seed) ||
-        !cli_integer(e->args, "limit", 0, INT64_MAX, &e->limit) ||
-        !cli_settings(e->args, &e->settings) || !data_split(cli_text(e->args, "split"), &split)) {
+    mb_settings_default(table, count, &e->masks.mask);
+    if (!figures_options(&e->masks, e->args) || !cli_settings(e->args, &e->settings) ||
+        !data_split(cli_text(e->args, "split"), &split) || !data_holdout(e->args, &holdout)) {
         return CLI_USAGE;
     }
-    int code = figures_mask(e->args, &e->mask);
+    int code = rbm_load(&e->rbm, e->args->operands[0]);
     if (code != CLI_OK) return code;
-    if (mb_rbm_load(&e->rbm, e->args->operands[0]) != MB_OK) return cli_fail("%s", mb_error());
-    const mb_rbm_info *info = mb_rbm_describe(e->rbm);
-    const char *given = cli_text(e->args, "data"), *name = given ? given : info->dataset;
-    if (name == NULL) return cli_usage("the machine does not say what it was trained on: --data is needed");
-    return data_images(&e->images, name, info->height, info->width, split);
+    data_for whom = data_for_rbm(e->rbm);
+    code = figures_mask(&e->masks, whom.height, whom.width);
+    if (code != CLI_OK) return code;
+    code = data_load_part(&e->images, whom, cli_text(e->args, "data"), split, holdout);
+    return code == CLI_OK ? data_limit(&e->images, (size_t)e->masks.limit) : code;
 }
 
 static int run(const cli_args *args) {
     evaluation e = {.args = args};
     int code = prepare(&e);
     if (code == CLI_OK && cli_has(args, "json")) e.json = json_array();
-    if (code == CLI_OK) code = figures_each(args, &e.mask, evaluate, &e);
+    if (code == CLI_OK) code = figures_each(&e.masks, evaluate, &e);
     if (code == CLI_OK && e.json)
         code = cli_json(e.json);
     else
         json_decref(e.json);
+    free(e.masks.shown);
     mb_dataset_destroy(e.images);
     mb_rbm_destroy(e.rbm);
     return code;

@@ -2,11 +2,14 @@
  *
  * monobolt rbm infer: complete images by a restricted Boltzmann machine, and name them.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "data.h"
+#include "infer_folder.h"
 #include "infer_table.h"
+#include "photos.h"
 #include "pictures.h"
 
 static const cli_option options[] = {
@@ -32,7 +35,8 @@ static int read_options(inference *f) {
     f->label = MB_HIDDEN;
     mb_settings_default(table, count, &f->settings);
     if (!pictures_options(f->args) || !cli_settings(f->args, &f->settings)) return CLI_USAGE;
-    if (mb_rbm_load(&f->rbm, f->args->operands[0]) != MB_OK) return cli_fail("%s", mb_error());
+    int code = rbm_load(&f->rbm, f->args->operands[0]);
+    if (code != CLI_OK) return code;
     const mb_rbm_info *info = mb_rbm_describe(f->rbm);
     if (!cli_has(f->args, "label")) return CLI_OK;
     if (info->classes == 0) return cli_usage("--label: the machine has no label");
@@ -42,7 +46,7 @@ static int read_options(inference *f) {
 
 static int write_table(const inference *f, const char *folder) {
     const pictures *p = &f->pictures;
-    char path[4096], *text = NULL;
+    char path[4096], source[PICTURES_SOURCE], *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
@@ -53,11 +57,13 @@ static int write_table(const inference *f, const char *folder) {
     for (size_t i = 0; i < p->count; ++i) {
         const float *labels = pictures_labels(p, i);
         fprintf(out, "%zu,", i);
-        csv_field(out, pictures_source(p, i));
+        csv_field(out, pictures_source(p, i, source));
         fprintf(out, ",%zu", p->index[i]);
         if (labels && p->truth[i] == MB_HIDDEN) fprintf(out, ",,%u", pictures_best(p, i));
         else if (labels) fprintf(out, ",%d,%u", (int)p->truth[i], pictures_best(p, i));
-        for (uint32_t c = 0; labels && c < p->info->classes; ++c) fprintf(out, ",%.5f", labels[c]);
+        for (uint32_t c = 0; labels && c < p->info->classes; ++c) {
+            fprintf(out, isfinite(labels[c]) ? ",%.5f" : ",", labels[c]);
+        }
         fprintf(out, "\n");
     }
     bool good = fclose(out) == 0;
@@ -69,8 +75,9 @@ static int write_table(const inference *f, const char *folder) {
 
 static json_t *json_answer(const pictures *p, size_t i) {
     const float *labels = pictures_labels(p, i);
+    char source[PICTURES_SOURCE];
     json_t *entry = json_pack("{s:I,s:s,s:I}", "image", (json_int_t)i, "source",
-                              pictures_source(p, i), "index", (json_int_t)p->index[i]);
+                              pictures_source(p, i, source), "index", (json_int_t)p->index[i]);
     if (labels == NULL) return entry;
     json_t *row = json_array();
     for (uint32_t c = 0; c < p->info->classes; ++c) {
@@ -92,6 +99,7 @@ static int print_json(const pictures *p) {
 static int print_results(const inference *f, const char *folder) {
     const pictures *p = &f->pictures;
     size_t right = 0, known = 0;
+    char source[PICTURES_SOURCE];
     if (cli_has(f->args, "json")) return print_json(p);
     for (size_t i = 0; p->info->classes > 0 && i < p->count; ++i) {
         uint32_t best = pictures_best(p, i);
@@ -99,7 +107,9 @@ static int print_results(const inference *f, const char *folder) {
         known += has_truth;
         right += p->truth[i] == (int32_t)best;
         if (i >= PRINTED) continue;
-        printf("%5zu  label %u (%5.1f %%)", i, best, 100 * pictures_labels(p, i)[best]);
+        printf("%5zu  ", i);
+        if (pictures_named(p, i)) printf("%s  ", pictures_source(p, i, source));
+        printf("label %u (%5.1f %%)", best, 100 * pictures_labels(p, i)[best]);
         if (has_truth) printf("  truth %d", (int)p->truth[i]);
         printf("\n");
     }
@@ -111,7 +121,7 @@ static int print_results(const inference *f, const char *folder) {
 
 static int write_all(const inference *f) {
     const char *folder = cli_text(f->args, "out");
-    int code = folder_make(folder);
+    int code = infer_folder_begin(folder, f->pictures.count);
     if (code == CLI_OK) code = pictures_write(&f->pictures, f->args, folder);
     if (code == CLI_OK) code = write_table(f, folder);
     return code == CLI_OK ? print_results(f, folder) : code;
@@ -120,8 +130,14 @@ static int write_all(const inference *f) {
 static int run(const cli_args *args) {
     inference f = {.args = args};
     int code = read_options(&f);
+    if (code == CLI_OK) {
+        code = infer_folder_check(cli_text(args, "out"), args->operands + 1, args->operand_count - 1);
+    }
     if (code == CLI_OK) code = pictures_load(&f.pictures, args, NULL, f.rbm);
     if (code == CLI_OK) code = pictures_hide(&f.pictures, args);
+    if (code == CLI_OK) {
+        code = photos_background_rbm(&f.pictures, &f.settings, cli_has(args, "invert"));
+    }
     if (code == CLI_OK) {
         code = pictures_solve_rbm(&f.pictures, &f.settings, (int32_t)f.label);
     }
@@ -137,9 +153,10 @@ const cli_command command_rbm_infer = {
     .operands = "NETWORK IMAGES...",
     .least = 2,
     .most = 100000,
-    .about = "IMAGES are those of infer, and so are the masks. In the output folder: 00000.png and so on, "
+    .about = "IMAGES are those of infer, and so are the masks and --fit. In the output folder: 00000.png and so on, "
              "the completed images; sheet.png, what was shown (hidden pixels are blue), the completion and "
-             "the original side by side; results.csv, a line per image with label probabilities.",
+             "the original side by side; results.csv, a line per image with label probabilities; "
+             "infer.json, as of infer.",
     .options = options,
     .settings = mb_rbm_inference_table,
     .run = run};

@@ -67,7 +67,8 @@ static int test(void *self) {
     size_t count;
     const mb_setting *table = mb_rbm_inference_table(&count);
     l->tested = false;
-    for (int method = 0; l->run.validate > 0 && method < METHODS; ++method) {
+    if (l->tests == NULL || training_stopped()) return CLI_OK;
+    for (int method = 0; method < METHODS; ++method) {
         mb_rbm_inference settings = {0};
         mb_settings_default(table, count, &settings);
         settings.method = method;
@@ -79,7 +80,7 @@ static int test(void *self) {
         if (status == MB_ESTOPPED) return CLI_OK; /* the epoch's line goes without */
         if (status != MB_OK) return cli_fail("%s", mb_error());
     }
-    l->tested = l->run.validate > 0;
+    l->tested = true;
     return CLI_OK;
 }
 
@@ -93,8 +94,6 @@ static void row(const void *self, training_row *c) {
         .accuracy = NAN, .nll = NAN, .squared_error = NAN, .rmse = NAN};
     const mb_rbm_metrics *a = l->tested ? &l->metrics[MB_RBM_MEAN_FIELD] : &none;
     const mb_rbm_metrics *b = l->tested ? &l->metrics[MB_RBM_GIBBS] : &none;
-    training_put(c, 20, (double)l->step.epoch, "%s", "epoch");
-    training_put(c, 20, (double)l->step.step, "%s", "step");
     training_put(c, 6, l->step.loss, "%s", "loss");
     if (has_label(l)) training_put(c, 6, l->step.label_loss, "%s", "label_loss");
     training_put(c, 4, mb_rbm_settings_of(l->rbm)->learning_rate, "%s", "learning_rate");
@@ -118,7 +117,6 @@ static void title(const void *self) {
 
 static void print(const void *self) {
     const learner *l = self;
-    printf("%5llu", (unsigned long long)l->step.epoch);
     training_cell(9, 5, l->step.loss, "");
     for (int i = 0; i < METHODS; ++i) {
         training_cell(13, 2, l->tested ? 100 * l->metrics[i].accuracy : NAN, " %");
@@ -128,12 +126,12 @@ static void print(const void *self) {
 }
 
 static int load_data(learner *l, const char *name) {
-    uint32_t side = (uint32_t)l->side;
-    int code = data_images(&l->images, name, side, side, MB_TRAIN);
-    if (code == CLI_OK) code = data_limit(&l->images, (size_t)l->run.limit);
-    if (code == CLI_OK && l->run.validate > 0) {
-        code = data_images(&l->tests, name, side, side, MB_TEST);
-    }
+    const training *t = &l->run;
+    data_for whom = {.height = (uint32_t)l->side, .width = (uint32_t)l->side};
+    int code =
+        data_load_parts(&l->images, &l->tests, whom, name, t->holdout, t->validate > 0);
+    if (code == CLI_OK) code = data_limit(&l->images, (size_t)t->limit);
+    if (code == CLI_OK && l->tests) code = data_limit(&l->tests, (size_t)t->validate);
     return code;
 }
 
@@ -211,7 +209,8 @@ const cli_command command_rbm_train = {
              "--hidden 500 --top 100. DATA is a folder, or a name below data/. In the output folder: "
              "rbm.safetensors, the result; metrics.csv, metrics.svg and checkpoint.safetensors as those "
              "of train.\n"
-             "Ctrl-C saves a checkpoint and ends with status 130.",
+             "Data, --holdout, train.lock and signals are as for train: Ctrl-C saves a checkpoint and ends "
+             "with status 130.",
     .options = options,
     .settings = mb_rbm_settings_table,
     .run = run};

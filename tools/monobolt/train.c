@@ -73,7 +73,7 @@ static int test(void *self) {
     mb_evaluation how = {
         .settings = &settings, .seed = 1, .limit = (size_t)l->run.validate, .progress = go_on};
     l->tested = false;
-    if (l->run.validate == 0) return CLI_OK;
+    if (l->tests == NULL || training_stopped()) return CLI_OK;
     mb_status status = mb_evaluate(&l->metrics, l->network, l->tests, &how);
     l->tested = status == MB_OK;
     if (status == MB_OK || status == MB_ESTOPPED) return CLI_OK; /* the epoch's line goes without */
@@ -86,8 +86,6 @@ static void row(const void *self, training_row *c) {
     const mb_network_info *info = mb_network_describe(l->network);
     const mb_metrics *m = l->tested ? &l->metrics : NULL;
     const mb_means *e = &l->step.means;
-    training_put(c, 20, (double)l->step.epoch, "%s", "epoch");
-    training_put(c, 20, (double)l->step.step, "%s", "step");
     training_put(c, 6, e->loss, "%s", "loss");
     for (size_t i = 0; i < info->role_count; ++i) {
         training_put(c, 6, e->terms[i].loss, "%s_loss", info->visible[i]->name);
@@ -95,7 +93,7 @@ static void row(const void *self, training_row *c) {
     }
     training_put(c, 4, e->iterations, "%s", "iterations");
     training_put(c, 4, e->adjoint_iterations, "%s", "adjoint_iterations");
-    training_put(c, 4, e->certificate, "%s", "certificate");
+    training_put(c, 4, m ? m->certificate : NAN, "%s", "certificate");
     training_put(c, 4, l->step.learning_rate, "%s", "learning_rate");
     for (size_t i = 0; i < info->role_count; ++i) {
         mb_score s = mb_metrics_score(m, info->visible[i]->name);
@@ -126,7 +124,6 @@ static void print(const void *self) {
     const mb_means *e = &l->step.means;
     mb_score score = mb_metrics_score(m, "label");
     if (!has_image(l) && score.hidden == 0) score = mb_metrics_score(m, "column");
-    printf("%5llu", (unsigned long long)l->step.epoch);
     training_cell(8, 4, e->loss, "");
     training_cell(11, 2, 100 * term_error(l), " %");
     training_cell(13, 2, 100 * score.accuracy, " %");
@@ -139,24 +136,25 @@ static void print(const void *self) {
 
 static int load_data(learner *l) {
     const char *given = cli_text(l->run.args, "data");
-    int code = data_load(&l->images, l->network, given, MB_TRAIN);
-    if (code == CLI_OK) code = data_limit(&l->images, (size_t)l->run.limit);
-    if (code == CLI_OK && l->run.validate > 0) {
-        code = data_load(&l->tests, l->network, given, MB_TEST);
-    }
+    const training *t = &l->run;
+    int code = data_load_parts(&l->images, &l->tests, data_for_network(l->network), given, t->holdout,
+                               t->validate > 0);
+    if (code == CLI_OK) code = data_limit(&l->images, (size_t)t->limit);
+    if (code == CLI_OK && l->tests) code = data_limit(&l->tests, (size_t)t->validate);
     return code;
 }
 
 static int train(learner *l) {
     training *t = &l->run;
     const char *path = t->args->operands[0];
-    if (mb_network_load(&l->network, path) != MB_OK) return cli_fail("%s", mb_error());
-    if (mb_network_describe(l->network)->steps > 0) {
+    int code = model_load(&l->network, path);
+    if (code != CLI_OK) return code;
+    if (is_network(path)) {
         return cli_fail("%s is trained already; a spec is needed, and --resume goes on from a "
                         "checkpoint",
                         path);
     }
-    int code = load_data(l);
+    code = load_data(l);
     if (code != CLI_OK) return code;
     if (mb_trainer_create(&l->trainer, l->network, l->images, t->threads) != MB_OK) {
         return cli_fail("%s", mb_error());
@@ -209,7 +207,15 @@ const cli_command command_train = {
     .about = "Trains the model of a spec (models/*.ini) as its [train] and [mask] sections say. In "
              "the output folder: network.safetensors, the result; metrics.csv, a line per epoch, "
              "and metrics.svg, its picture (more with: monobolt plot); "
-             "checkpoint.safetensors, from which --resume goes on as if nothing had happened.\n"
-             "Ctrl-C saves a checkpoint and ends with status 130.",
+             "checkpoint.safetensors, from which --resume goes on as if nothing had happened. "
+             "A run that ends within an epoch has a line for that part, which --resume replaces; a "
+             "field is empty where nothing was measured or the number is not finite. While a run "
+             "writes there, train.lock holds its process id, and a second one is refused.\n"
+             "A folder of PNG or JPEG files is a dataset, without labels or with a folder for each class "
+             "(cat/1.png, dog/1.png). It has a test part if it has folders train and test; else "
+             "--holdout keeps a part for testing, chosen by the names of the files: the same in every "
+             "run. Without either nothing is tested.\n"
+             "Ctrl-C saves a checkpoint and ends with status 130; SIGTERM (143) and SIGHUP (129) do "
+             "so as well.",
     .options = options,
     .run = run};

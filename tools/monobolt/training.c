@@ -37,12 +37,14 @@ bool training_options(training *t, const cli_args *args) {
     if (!cli_integer(args, "steps", 0, INT64_MAX, &t->steps) ||
         !cli_integer(args, "validate", 0, INT64_MAX, &t->validate) ||
         !cli_integer(args, "checkpoint", 0, 1000000, &t->seconds) ||
-        !cli_integer(args, "limit", 0, INT64_MAX, &t->limit) ||
+        !cli_integer(args, "limit", 0, INT64_MAX, &t->limit) || !data_holdout(args, &t->holdout) ||
         !cli_integer(args, "threads", 0, 1024, &t->threads)) {
         return false;
     }
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
+    catch_signal(SIGHUP);
+    t->threads = cli_threads(t->threads);
     return true;
 }
 
@@ -99,6 +101,7 @@ int training_folder(training *t) {
     snprintf(t->csv_file, TRAINING_PATH, "%s/metrics.csv", t->folder);
     snprintf(t->plot_file, TRAINING_PATH, "%s/metrics.svg", t->folder);
     int code = folder_make(t->folder);
+    if (code == CLI_OK) code = lock_take(&t->lock, t->folder);
     if (code == CLI_OK) remove_left_overs(t->folder);
     return code;
 }
@@ -125,10 +128,19 @@ void training_put(training_row *row, int digits, double value, const char *forma
     snprintf(to->name, sizeof to->name, format, term);
 }
 
+/* How many epochs the steps so far are. */
+static double epochs_of(const training_step *s) {
+    if (s->steps_per_epoch == 0) return 0;
+    return (double)s->step / (double)s->steps_per_epoch;
+}
+
 /* Before the first step its values mean nothing, its names do. The last column alone depends on the
  * machine and the moment.                                                                     */
 static training_row row_of(const training *t) {
     training_row row = {.count = 0};
+    double epochs = epochs_of(&t->step);
+    training_put(&row, epochs == floor(epochs) ? 20 : 6, epochs, "%s", "epoch"); /* or within one */
+    training_put(&row, 20, (double)t->step.step, "%s", "step");
     t->learner->row(t->self, &row);
     training_put(&row, 4, t->ms / (double)t->ms_steps, "%s", "ms_per_step");
     return row;
@@ -153,14 +165,18 @@ static int csv_line(training *t, const training_row *c, bool names) {
         char *to = line + used;
         size_t room = sizeof line - used;
         const char *end = i + 1 < c->count ? "," : "\n";
-        used += (size_t)(names ? snprintf(to, room, "%s%s", at->name, end)
-                               : snprintf(to, room, "%.*g%s", at->digits, at->value, end));
+        if (names)
+            used += (size_t)snprintf(to, room, "%s%s", at->name, end);
+        else if (isfinite(at->value))
+            used += (size_t)snprintf(to, room, "%.*g%s", at->digits, at->value, end);
+        else
+            used += (size_t)snprintf(to, room, "%s", end);
     }
     return csv_add(t, line);
 }
 
-/* The lines of an earlier run up to `epochs`; later ones will come again. Those of a version with
- * other columns are left out.                                                                 */
+/* The lines of an earlier run up to `epochs`; later ones, and that of a part of an epoch, will come
+ * again. Those of a version with other columns are left out.                                  */
 static int csv_keep(training *t, uint64_t epochs) {
     FILE *file = epochs > 0 ? fopen(t->csv_file, "r") : NULL;
     char line[2048];
@@ -169,8 +185,8 @@ static int csv_keep(training *t, uint64_t epochs) {
     bool same = file && fgets(line, sizeof line, file) && strcmp(line, t->csv) == 0;
     while (same && code == CLI_OK && fgets(line, sizeof line, file)) {
         char *end;
-        unsigned long long epoch = strtoull(line, &end, 10);
-        if (end != line && epoch <= epochs) code = csv_add(t, line);
+        double epoch = strtod(line, &end);
+        if (end != line && epoch <= (double)epochs) code = csv_add(t, line);
     }
     if (file) fclose(file);
     return code;
@@ -234,14 +250,23 @@ static void show_progress(const training *t, const training_step *step) {
 
 static int print_json(const training *t) {
     training_row c = row_of(t);
-    json_t *object = json_object();
+    json_t *object = json_pack("{s:s}", "event", "epoch");
     for (size_t i = 0; i < c.count; ++i) {
         bool whole = c.list[i].digits == 20;
         json_object_set_new(object, c.list[i].name,
                             whole ? json_integer((json_int_t)c.list[i].value)
                                   : cli_json_number(c.list[i].value));
     }
-    return cli_json(object);
+    return cli_json_line(object);
+}
+
+/* The last line: how it ended, and where things are. */
+static int print_end(const training *t, uint64_t step, bool saved) {
+    return cli_json_line(json_pack(
+        "{s:s,s:I,s:o,s:o,s:s,s:s,s:o}", "event", "end", "step", (json_int_t)step, "signal",
+        stopped ? json_integer(stopped) : json_null(), t->what,
+        saved ? json_string(t->result) : json_null(), "checkpoint", t->checkpoint, "metrics",
+        t->csv_file, "plot", t->picture == DRAWN ? json_string(t->plot_file) : json_null()));
 }
 
 /* A column that a network without labels, or a run without test images, leaves empty. */
@@ -258,11 +283,13 @@ static void print_epoch(training *t) {
         printf("  ms/step\n");
         t->titled = true;
     }
+    printf("%5.4g", epochs_of(&t->step));
     t->learner->print(t->self);
     training_cell(9, 0, t->ms / (double)t->ms_steps, "");
     printf("\n");
 }
 
+/* At the end of an epoch, or of a run within one. */
 static int epoch_end(training *t) {
     int code = t->learner->test(t->self);
     if (code == CLI_OK) code = csv_write(t);
@@ -305,6 +332,9 @@ static void repeat_options(const training *t) {
 }
 
 static int stop(const training *t, uint64_t step) {
+    int code = cli_has(t->args, "json") ? print_end(t, step, false) : CLI_OK;
+    if (code != CLI_OK) return code;
+    fflush(stdout);
     fprintf(stderr,
             "stopped after step %llu, which is saved; go on with:\n  monobolt %s %s --resume",
             (unsigned long long)step, t->args->command->name, t->args->operands[0]);
@@ -314,19 +344,20 @@ static int stop(const training *t, uint64_t step) {
 }
 
 static int go(training *t) {
-    training_step step;
+    training_step *step = &t->step;
     uint64_t done = t->first_step;
+    bool ended = true;
     int code = CLI_OK;
     t->began = t->saved = cli_clock();
     t->saved_step = UINT64_MAX;
     while (done < t->total && !stopped) {
         double began = cli_clock();
-        if (t->learner->step(t->self, &step) != MB_OK) return cli_fail("%s", mb_error());
-        done = step.step;
+        if (t->learner->step(t->self, step) != MB_OK) return cli_fail("%s", mb_error());
+        done = step->step;
         t->ms += 1e3 * (cli_clock() - began);
         ++t->ms_steps;
-        show_progress(t, &step);
-        bool ended = done % step.steps_per_epoch == 0;
+        show_progress(t, step);
+        ended = done % step->steps_per_epoch == 0;
         /* first the line, then the checkpoint: a run that dies between them adds it again */
         if (ended) code = epoch_end(t);
         if (code == CLI_OK && (ended || cli_clock() - t->saved >= (double)t->seconds))
@@ -335,11 +366,14 @@ static int go(training *t) {
     }
     cli_progress_end();
     if (t->saved_step != done) code = save(t, done);
+    if (code == CLI_OK && !ended) code = epoch_end(t); /* some of an epoch's steps */
     if (code == CLI_OK && stopped) return stop(t, done);
     if (code == CLI_OK && t->learner->finish(t->self, t->result) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK && !cli_has(t->args, "json")) {
+    if (code == CLI_OK && cli_has(t->args, "json")) {
+        code = print_end(t, done, true);
+    } else if (code == CLI_OK) {
         if (t->picture == DRAWN) printf("%s: open it in a browser\n", t->plot_file);
         printf("%s\n", t->result);
     }
@@ -360,5 +394,6 @@ int training_run(training *t, uint64_t done, uint64_t epochs, uint64_t steps_per
 }
 
 void training_end(training *t) {
+    lock_release(&t->lock);
     free(t->csv);
 }

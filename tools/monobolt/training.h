@@ -7,18 +7,21 @@
 #define MONOBOLT_TRAINING_H
 
 #include "cli.h"
+#include "lock.h"
 
 /* Options of every command that trains; "json" is read here too. */
 #define TRAINING_OPTIONS                                                                           \
     {"resume", NULL, NULL, "go on from the checkpoint in the output folder"},                      \
     {"steps", "N", "0", "stop after this many steps in all; 0: after the last epoch"},             \
     {"validate", "N", "1000", "test samples to look at after each epoch; 0: none"},                \
+    {"holdout", "P", NULL, "of images without a test part: the share that is kept for testing"},   \
     {"checkpoint", "SECONDS", "60", "time between checkpoints within an epoch; 0: one a step"},    \
     {"limit", "N", "0", "use only the first N training samples; 0: all"},                          \
     {"threads", "N", "0", "worker threads; 0: one per processor"},                                 \
-    {"json", NULL, NULL, "print a JSON object per epoch"}
+    {"json", NULL, NULL, "print JSON Lines: an object per epoch, and one at the end"}
 
-/* The columns of metrics.csv. The last one, a time, is added for all. */
+/* The columns of metrics.csv. The first two, epoch and step, and the last one, a time, are added for all.
+ * What was not measured, or is not finite, is an empty field.                                  */
 typedef struct training_column {
     char name[32];
     double value;
@@ -43,10 +46,10 @@ typedef struct training_learner {
     mb_status (*save)(const void *self, const char *path); /* a checkpoint */
     mb_status (*resume)(void *self, const char *path);
     mb_status (*finish)(const void *self, const char *path); /* the result */
-    int (*test)(void *self);                                 /* after an epoch; an exit code */
+    int (*test)(void *self); /* after an epoch, or the part of it that a run ends in; an exit code */
     void (*row)(const void *self, training_row *row);        /* of the last step and test */
     void (*title)(const void *self);                         /* the table on stdout */
-    void (*print)(const void *self);                         /* its line, without the time */
+    void (*print)(const void *self);                         /* its line, between epoch and time */
 } training_learner;
 
 enum { TRAINING_PATH = 3072 };
@@ -54,6 +57,8 @@ typedef struct training {
     const cli_args *args;
     const training_learner *learner;
     void *self;
+    lock lock;
+    training_step step; /* the last one */
     const char *what; /* the result's kind: its file is WHAT.safetensors */
     char name[256];   /* of the picture, and of the folder below out/ */
     char folder[3000], checkpoint[TRAINING_PATH], result[TRAINING_PATH], csv_file[TRAINING_PATH],
@@ -61,6 +66,7 @@ typedef struct training {
     char *csv; /* the whole file: it is written anew after each epoch */
     size_t csv_length;
     int64_t steps, validate, seconds, limit, threads;
+    double holdout;
     size_t batch;
     uint64_t epochs, first_step, total, saved_step;
     double began, saved;
@@ -70,18 +76,19 @@ typedef struct training {
     enum { NOT_DRAWN, DRAWN, DRAWING_FAILED } picture;
 } training;
 
-/* Reads the options and catches Ctrl-C; false: return CLI_USAGE. */
+/* Reads the options and catches SIGINT, SIGTERM and SIGHUP; false: return CLI_USAGE. */
 bool training_options(training *t, const cli_args *args);
 /* A signal came. */
 bool training_stopped(void);
 
-/* Makes the folder of --out, or out/NAME. Then, once there is something to resume: goes on from the
+/* Makes and locks the folder of --out, or out/NAME. Then, once there is something to resume: goes on from the
  * checkpoint if --resume says so, and refuses to write over one otherwise. Exit codes.          */
 int training_folder(training *t);
 int training_resume(training *t);
 
 /* From step `done` of `epochs` epochs to the end, or to --steps, or to a signal. An exit code. */
 int training_run(training *t, uint64_t done, uint64_t epochs, uint64_t steps_per_epoch);
+/* Frees, and gives the folder up. */
 void training_end(training *t);
 
 /* A cell of the table on stdout; "-" for NAN. */
