@@ -6,6 +6,7 @@
  */
 #include "tiny_network.h"
 
+#include "monobolt/rbm.h"
 #include "monobolt/support.h"
 
 #define PINNED(type, size) assert_int_equal(sizeof(type), size)
@@ -30,6 +31,13 @@ static void test_sizes(void **state) {
     PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
     PINNED(mb_fit, 48);
+    PINNED(mb_rbm_settings, 168);
+    PINNED(mb_rbm_step, 88);
+    PINNED(mb_rbm_inference, 104);
+    PINNED(mb_rbm_evidence, 56);
+    PINNED(mb_rbm_answer, 40);
+    PINNED(mb_rbm_metrics, 80);
+    PINNED(mb_rbm_evaluation, 80);
 }
 
 /* A nonzero reserved field is refused wherever a struct goes in. */

@@ -31,7 +31,7 @@ static void shown_pixels_stay(void **state) {
     succeeded(mb_network_load(&network, tiny_write("tiny.ini", &tiny)));
     assert_int_equal(pictures_create(&p, network, 3, true), CLI_OK);
     for (size_t i = 0; i < 3; ++i) {
-        assert_int_equal(pictures_add_masked(&p, network, images, i, &mask, 1), CLI_OK);
+        assert_int_equal(pictures_add_masked(&p, images, i, &mask, 1), CLI_OK);
     }
     assert_int_equal(pictures_solve(&p, network, mb_network_solver_settings(network), MB_HIDDEN), CLI_OK);
     for (size_t i = 0; i < 3 * 64 * 3; ++i) {

@@ -28,4 +28,15 @@ uint64_t mb_random_below(mb_random *random, uint64_t n);
 /* Standard normal (Box-Muller, no cached second value: the state is all there is). */
 double mb_random_normal(mb_random *random);
 
+/* Many numbers at a time: sixteen generators (xoshiro128+) side by side, which the compiler makes vectors
+ * of. Stream `index` of a seed, as above.                                                 */
+enum { MB_RANDOM_LANES = 16 };
+typedef struct mb_random_wide {
+    uint32_t state[4][MB_RANDOM_LANES];
+} mb_random_wide;
+
+void mb_random_wide_stream(mb_random_wide *random, uint64_t seed, uint64_t index);
+/* Uniform in [0, 1) with 24 bits. What a call draws beyond `count` is thrown away. */
+void mb_random_fill(mb_random_wide *random, float *out, size_t count);
+
 #endif

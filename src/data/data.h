@@ -103,10 +103,23 @@ mb_status mb_mask_draw(uint8_t *shown, const mb_mask_settings *mask, const mb_ma
                        uint64_t seed, uint64_t sample);
 
 /* What is drawn from a seed: each kind has its own streams. */
-enum { MB_STREAM_ORDER = 1, MB_STREAM_MASK, MB_STREAM_LABEL, MB_STREAM_AUGMENT, MB_STREAM_JITTER };
+enum { MB_STREAM_ORDER = 1, MB_STREAM_MASK, MB_STREAM_LABEL, MB_STREAM_AUGMENT, MB_STREAM_JITTER,
+       MB_STREAM_CHAIN };
 static inline uint64_t mb_stream_seed(uint64_t seed, int stream) {
     return seed * 16 + (uint64_t)stream;
 }
+
+/* ---- what trainers share ---- */
+
+/* order [count]: the order in which the samples come in an epoch of run `seed`. */
+void mb_order_draw(uint32_t *order, size_t count, uint64_t seed, uint64_t epoch);
+
+/* How many samples there are, and the CRC-32 of all that they have: resuming with others would be no
+ * continuation.                                                                             */
+void mb_dataset_mark(const mb_dataset_info *data, uint64_t mark[2]);
+/* MB_EINVAL unless the checkpoint `path`, of samples marked `was`, is of the ones marked `mark`. */
+mb_status mb_dataset_mark_check(const mb_dataset_info *data, const uint64_t mark[2],
+                                const uint64_t was[2], const char *path);
 
 /* ---- IDX: big-endian header, then bytes ---- */
 mb_status mb_idx_images_begin(mb_input *input, mb_shape *shape);

@@ -129,6 +129,8 @@ typedef struct mb_kernels {
     /* z = softmax(scale x) */
     void (*softmax)(float *z, const float *x, float scale, const uint32_t *offset, size_t rows,
                     uint32_t k);
+    /* z = 1 / (1 + exp(-x)); z may be x */
+    void (*sigmoid)(float *z, const float *x, size_t n);
     void (*prox)(const mb_prox_args *args);
     /* out = J' v at the result z of prox */
     void (*prox_vjp)(float *out, const float *v, const float *z, const uint32_t *offset,

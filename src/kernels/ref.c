@@ -99,6 +99,10 @@ static void softmax(float *z, const float *x, float scale, const uint32_t *offse
     }
 }
 
+static void sigmoid(float *z, const float *x, size_t n) {
+    for (size_t i = 0; i < n; ++i) z[i] = (float)(1 / (1 + exp(-(double)x[i])));
+}
+
 /* J = diag(m) - m m' / sum m with m_i = z_i / (alpha + (1 - c alpha) z_i); it is symmetric. */
 static void prox_vjp(float *out, const float *v, const float *z, const uint32_t *offset,
                      size_t rows, uint32_t k, float alpha, float c) {
@@ -122,6 +126,7 @@ static void prox_vjp(float *out, const float *v, const float *z, const uint32_t 
 const mb_kernels mb_kernels_ref = {
     .name = "ref",
     .softmax = softmax,
+    .sigmoid = sigmoid,
     .prox = prox,
     .prox_vjp = prox_vjp,
     .gram = gram_plain,

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "base/status.h"
 #include "learn/learn.h"
@@ -16,24 +15,6 @@
 #define MEMORY "solver.memory"
 #define SUMS "epoch.sums"
 #define IMAGES "data.count_crc32"
-
-static uLong crc_add(uLong crc, const void *bytes, size_t size) {
-    return bytes ? crc32_z(crc, bytes, size) : crc;
-}
-
-void mb_dataset_mark(const mb_dataset_info *data, uint64_t mark[2]) {
-    size_t pixels = (size_t)data->height * data->width * data->channels;
-    uLong crc = crc32(0, NULL, 0);
-    for (size_t i = 0; i < data->count; ++i) {
-        if (pixels > 0) crc = crc_add(crc, data->images + i * pixels, pixels);
-        crc = crc_add(crc, &data->labels[i], sizeof data->labels[i]);
-    }
-    size_t cells = data->count * data->columns;
-    crc = crc_add(crc, data->cells, cells * sizeof *data->cells);
-    crc = crc_add(crc, data->numbers, cells * sizeof *data->numbers);
-    mark[0] = data->count;
-    mark[1] = crc;
-}
 
 static mb_tensor array(const char *name, mb_dtype dtype, size_t count, const void *data) {
     return (mb_tensor){.name = name, .dtype = dtype, .rank = 1, .shape = {count}, .data = data};
@@ -107,18 +88,6 @@ static mb_status state_read(const mb_trainer *t, const mb_safetensors *file, con
     return MB_OK;
 }
 
-static mb_status samples_check(const mb_trainer *t, const char *path, const uint64_t mark[2]) {
-    if (mark[0] != t->mark[0]) {
-        return mb_fail(MB_EINVAL, "%s was trained on %llu samples, and here are %llu", path,
-                       (unsigned long long)mark[0], (unsigned long long)t->mark[0]);
-    }
-    if (mark[1] != t->mark[1]) {
-        return mb_fail(MB_EINVAL, "%s was trained on other samples than those of %s", path,
-                       t->data->name);
-    }
-    return MB_OK;
-}
-
 /* Nothing here can fail but the last line, and that did not when `from` was loaded. */
 static mb_status take_over(mb_trainer *t, const mb_network *from, const checkpoint *c) {
     mb_network *net = t->network;
@@ -161,7 +130,7 @@ mb_status mb_trainer_resume(mb_trainer *t, const char *path) {
     c.square = c.mean + count;
     c.memory = c.square + count;
     MB_GOTO(done, status, state_read(t, file, path, &c));
-    MB_GOTO(done, status, samples_check(t, path, c.mark));
+    MB_GOTO(done, status, mb_dataset_mark_check(t->data, t->mark, c.mark, path));
     status = take_over(t, other, &c);
 done:
     mb_free(c.mean);

@@ -97,8 +97,4 @@ struct mb_trainer {
     mb_adjoint_result *adjoints;
 };
 
-/* How many samples there are, and the CRC-32 of all that they have: resuming with others would be no
- * continuation.                                                                             */
-void mb_dataset_mark(const mb_dataset_info *data, uint64_t mark[2]);
-
 #endif

@@ -97,17 +97,8 @@ void mb_trainer_destroy(mb_trainer *t) {
 
 /* The order of the samples in an epoch. */
 static void shuffle(mb_trainer *t, uint64_t epoch) {
-    mb_random random;
     if (t->order_epoch == epoch + 1) return;
-    uint64_t seed = mb_stream_seed((uint64_t)t->network->spec->train.seed, MB_STREAM_ORDER);
-    mb_random_stream(&random, seed, epoch);
-    for (size_t i = 0; i < t->data->count; ++i) t->order[i] = (uint32_t)i;
-    for (size_t i = t->data->count - 1; i > 0; --i) {
-        size_t j = (size_t)mb_random_below(&random, i + 1);
-        uint32_t keep = t->order[i];
-        t->order[i] = t->order[j];
-        t->order[j] = keep;
-    }
+    mb_order_draw(t->order, t->data->count, (uint64_t)t->network->spec->train.seed, epoch);
     t->order_epoch = epoch + 1;
 }
 

@@ -113,7 +113,7 @@ static int load_images(session *s, bool train) {
     if (name == NULL || strcmp(name, "digits") == 0) return drawn_images(s, count);
     snprintf(path, sizeof path, "data/%s", name);
     if (given == NULL && stat(path, &exists) != 0) return drawn_images(s, count);
-    return data_load(&s->images, s->network, given, MB_TRAIN);
+    return data_load(&s->images, data_for_network(s->network), given, MB_TRAIN);
 }
 
 /* ------------------------------------------------------------------------- set-up -- */

@@ -422,16 +422,39 @@ static int help_program(const cli_program *program) {
     return CLI_OK;
 }
 
-static const cli_command *find_command(const cli_command *const *commands, const char *name);
+/* The commands of a group, "rbm train" and so on, of which each has the group's name before a blank. */
+static bool in_group(const cli_command *command, const char *group) {
+    size_t length = strlen(group);
+    return strncmp(command->name, group, length) == 0 && command->name[length] == ' ';
+}
+
+static bool is_group(const cli_command *const *commands, const char *name) {
+    while (*commands != NULL && !in_group(*commands, name)) ++commands;
+    return *commands != NULL;
+}
+
+static int help_group(const cli_command *const *commands, const char *group) {
+    printf("usage: monobolt %s COMMAND [OPTION]... [OPERAND]...\n\ncommands:\n", group);
+    for (; *commands != NULL; ++commands) {
+        if (in_group(*commands, group)) help_line((*commands)->name, (*commands)->summary);
+    }
+    return CLI_OK;
+}
+
+static const cli_command *find_command(const cli_command *const *commands, int argc, char **argv,
+                                       int *words);
 
 /* monobolt help ... */
 static int help(const cli_program *program, int argc, char **argv) {
     if (argc == 0) return help_program(program);
-    if (argc > 1) return cli_usage("unexpected argument '%s'", argv[1]);
+    bool group = is_group(program->commands, argv[0]);
+    if (argc > 1 + group) return cli_usage("unexpected argument '%s'", argv[1 + group]);
     if (strcmp(argv[0], "--man") == 0) return cli_man(program);
     if (strcmp(argv[0], "--bash-completion") == 0) return cli_bash_completion(program);
     if (strcmp(argv[0], "--spec") == 0) return cli_spec_reference();
-    const cli_command *command = find_command(program->commands, argv[0]);
+    if (group && argc == 1) return help_group(program->commands, argv[0]);
+    int words;
+    const cli_command *command = find_command(program->commands, argc, argv, &words);
     return command != NULL ? help_command(command, NULL) : CLI_USAGE;
 }
 
@@ -545,7 +568,18 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     return status != CLI_OK ? status : command->run(&args);
 }
 
-static const cli_command *find_command(const cli_command *const *commands, const char *name) {
+/* The command that the first `words` of argv, one or two, are. */
+static const cli_command *find_command(const cli_command *const *commands, int argc, char **argv,
+                                       int *words) {
+    char both[256];
+    const char *name = argv[0];
+    bool group = is_group(commands, name);
+    *words = group ? 2 : 1;
+    if (group && argc < 2) return cli_usage("'%s' needs a command after it", name), NULL;
+    if (group) {
+        snprintf(both, sizeof both, "%s %s", argv[0], argv[1]);
+        name = both;
+    }
     for (size_t i = 0; commands[i] != NULL; ++i) {
         if (strcmp(commands[i]->name, name) == 0) return commands[i];
     }
@@ -577,8 +611,14 @@ static int dispatch(const cli_program *program, int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) return version();
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return help_program(program);
     if (strcmp(argv[1], "help") == 0) return help(program, argc - 2, argv + 2);
-    const cli_command *command = find_command(program->commands, argv[1]);
-    return command != NULL ? run_command(command, argc - 2, argv + 2) : CLI_USAGE;
+    if (is_group(program->commands, argv[1]) && argc > 2 &&
+        (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+        return help_group(program->commands, argv[1]);
+    }
+    int words;
+    const cli_command *command = find_command(program->commands, argc - 1, argv + 1, &words);
+    if (command == NULL) return CLI_USAGE;
+    return run_command(command, argc - 1 - words, argv + 1 + words);
 }
 
 int cli_main(const cli_program *program, int argc, char **argv) {

@@ -37,6 +37,7 @@
 #include <stdint.h>
 
 #include "monobolt/learn.h"
+#include "monobolt/rbm.h"
 #include "monobolt/support.h"
 
 /* What a command returns, and the process with it. */
@@ -52,7 +53,7 @@ typedef struct cli_option {
 typedef struct cli_args cli_args;
 
 typedef struct cli_command {
-    const char *name;
+    const char *name;          /* or two words, a group's and its own: "rbm train"       */
     const char *summary;       /* one line, for the list of commands                     */
     const char *operands;      /* what follows the options, as --help shows it, or NULL  */
     size_t least, most;        /* how many operands                                      */

@@ -20,6 +20,7 @@ static const struct {
 } kinds[] = {
     {"DIR", "@/"},     {"FILE", "@"},   {"SPEC", "@.ini"}, {"NETWORK", "@.safetensors"},
     {"IMAGES", "@"},   {"SOURCE", "@"}, {"CSV", "@.csv"},
+    {"DATA", "@/"},
 };
 
 static bool is_word(const char *text, size_t length) {
@@ -67,10 +68,43 @@ static bool print_words(const char *text) {
     return any;
 }
 
+/* A command as the script knows it: "rbm-train". */
+static const char *script_name(char out[CLI_NAME_LENGTH], const cli_command *command) {
+    snprintf(out, CLI_NAME_LENGTH, "%s", command->name);
+    char *blank = strchr(out, ' ');
+    if (blank != NULL) *blank = '-';
+    return out;
+}
+
+/* The first words of all commands, each once. */
+static void print_commands(const cli_command *const *commands) {
+    for (size_t i = 0; commands[i] != NULL; ++i) {
+        int length = (int)strcspn(commands[i]->name, " ");
+        bool again = i > 0 && strncmp(commands[i]->name, commands[i - 1]->name, (size_t)length + 1) == 0;
+        if (!again) printf("%.*s ", length, commands[i]->name);
+    }
+}
+
+/* After the first word of a group: the second ones. */
+static void group_operands(const cli_command *const *commands) {
+    for (size_t i = 0; commands[i] != NULL; ++i) {
+        const char *name = commands[i]->name;
+        size_t length = strcspn(name, " "), k = i;
+        if (name[length] == '\0') continue;
+        printf("    %.*s) echo '", (int)length, name);
+        for (; commands[k] != NULL && strncmp(commands[k]->name, name, length + 1) == 0; ++k) {
+            printf("%s ", commands[k]->name + length + 1);
+        }
+        printf("' ;;\n");
+        i = k - 1;
+    }
+}
+
 static void command_options(const cli_command *command) {
     size_t count;
+    char script[CLI_NAME_LENGTH];
     const mb_setting *table = cli_settings_of(command, &count);
-    printf("    %s) echo '", command->name);
+    printf("    %s) echo '", script_name(script, command));
     for (size_t i = 0; i < cli_option_count(command); ++i) {
         printf("--%s ", command->options[i].name);
     }
@@ -85,11 +119,13 @@ static void command_options(const cli_command *command) {
 
 static void command_values(const cli_command *command) {
     size_t count;
+    char script[CLI_NAME_LENGTH];
+    script_name(script, command);
     const mb_setting *table = cli_settings_of(command, &count);
     for (size_t i = 0; i < cli_option_count(command); ++i) {
         const cli_option *option = &command->options[i];
         if (option->argument == NULL) continue;
-        printf("    %s.--%s) echo '", command->name, option->name);
+        printf("    %s.--%s) echo '", script, option->name);
         if (!print_words(option->argument)) printf("@any");
         printf("' ;;\n");
     }
@@ -97,7 +133,7 @@ static void command_values(const cli_command *command) {
         char name[CLI_NAME_LENGTH];
         cli_dashed(name, table[i].name);
         if (table[i].type == MB_BOOLEAN) continue;
-        printf("    %s.--%s) echo '", command->name, name);
+        printf("    %s.--%s) echo '", script, name);
         if (table[i].type != MB_CHOICE) printf("@any");
         for (size_t j = 0; table[i].type == MB_CHOICE && table[i].choices[j] != NULL; ++j) {
             printf("%s%s", j ? " " : "", table[i].choices[j]);
@@ -109,7 +145,7 @@ static void command_values(const cli_command *command) {
 /* The options of `monobolt help` are in its list of forms. */
 static void help_operands(const cli_program *program) {
     printf("    help) echo '");
-    for (size_t i = 0; program->commands[i] != NULL; ++i) printf("%s ", program->commands[i]->name);
+    print_commands(program->commands);
     for (const cli_note *help = cli_helps; help->what != NULL; ++help) {
         const char *option = strstr(help->what, "--");
         if (option != NULL) printf("%s ", option);
@@ -117,11 +153,15 @@ static void help_operands(const cli_program *program) {
     printf("' ;;\n");
 }
 
-static const char script[] =
+static const char program_script[] =
     "_monobolt() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
     "    local command=${COMP_WORDS[1]} word words plain=\n"
     "    COMPREPLY=()\n"
+    "    # a command of two words\n"
+    "    if ((COMP_CWORD > 2)) && [[ -n $(_monobolt_options \"$command-${COMP_WORDS[2]}\") ]]; then\n"
+    "        command+=-${COMP_WORDS[2]}\n"
+    "    fi\n"
     "    # --name=value comes as three words\n"
     "    if [[ $cur == = ]]; then\n"
     "        cur=\n"
@@ -174,14 +214,16 @@ int cli_bash_completion(const cli_program *program) {
     for (size_t i = 0; commands[i] != NULL; ++i) command_values(commands[i]);
     printf("    esac\n}\n\n_monobolt_operands() { # COMMAND; '': the commands themselves\n"
            "    case $1 in\n    '') echo '");
-    for (size_t i = 0; commands[i] != NULL; ++i) printf("%s ", commands[i]->name);
+    print_commands(commands);
     printf("help --help --version' ;;\n");
     for (size_t i = 0; commands[i] != NULL; ++i) {
+        char name[CLI_NAME_LENGTH];
         if (commands[i]->operands == NULL) continue;
-        printf("    %s) echo '", commands[i]->name);
+        printf("    %s) echo '", script_name(name, commands[i]));
         print_words(commands[i]->operands);
         printf("' ;;\n");
     }
+    group_operands(commands);
     help_operands(program);
     printf("    esac\n}\n\n_monobolt_files() { # KIND BEGINNING\n"
            "    case $1 in\n"
@@ -192,6 +234,6 @@ int cli_bash_completion(const cli_program *program) {
            "        ;;\n"
            "    *) compgen -f -- \"$2\" ;;\n"
            "    esac\n}\n\n");
-    fputs(script, stdout);
+    fputs(program_script, stdout);
     return CLI_OK;
 }

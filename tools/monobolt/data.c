@@ -51,6 +51,12 @@ int model_load_trained(mb_network **network, const cli_args *args) {
                      given);
 }
 
+int rbm_load(mb_rbm **rbm, const char *given) {
+    char path[MODEL_PATH];
+    if (mb_rbm_load(rbm, model_find(path, given)) == MB_OK) return CLI_OK;
+    return cli_fail("%s", mb_error());
+}
+
 bool model_settings(const cli_args *args, void *settings) {
     char path[MODEL_PATH];
     mb_network *network;
@@ -64,10 +70,10 @@ bool model_settings(const cli_args *args, void *settings) {
     return true;
 }
 
-static mb_status digits(mb_dataset **dataset, const mb_network_info *info, mb_split split) {
+static mb_status digits(mb_dataset **dataset, data_for whom, mb_split split) {
     bool train = split == MB_TRAIN;
-    return mb_digits_generate(dataset, train ? DIGITS_TRAIN : DIGITS_TEST, info->height,
-                              info->width, train ? 1 : 2);
+    return mb_digits_generate(dataset, train ? DIGITS_TRAIN : DIGITS_TEST, whom.height,
+                              whom.width, train ? 1 : 2);
 }
 
 /* Whether a name is that of a folder below data/, whose path is written. */
@@ -138,19 +144,13 @@ static int table_load(mb_dataset **dataset, const mb_network *network, const cha
     return CLI_OK;
 }
 
-int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split) {
-    const mb_network_info *info = mb_network_describe(network);
-    const char *name = given ? given : info->dataset;
+static int images_load(mb_dataset **dataset, data_for whom, const char *name,
+                       mb_split split) {
     char path[1024];
     struct stat exists;
     *dataset = NULL;
-    if (name == NULL) return cli_usage("the spec names no dataset: --data is needed");
     if (strcmp(name, "digits") == 0) {
-        return digits(dataset, info, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
-    }
-    if (data_is_table(name)) { /* of another file than was learned from, every row is a test */
-        bool other = info->dataset == NULL || strcmp(name, info->dataset) != 0;
-        return table_load(dataset, network, name, other && split == MB_TEST ? MB_ALL : split);
+        return digits(dataset, whom, split) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
     }
     bool below = is_below(name, path, sizeof path);
     if (!below && stat(name, &exists) != 0) {
@@ -161,6 +161,38 @@ int data_load(mb_dataset **dataset, const mb_network *network, const char *given
     }
     if (mb_dataset_load(dataset, below ? path : name, split) == MB_OK) return CLI_OK;
     return cli_fail("%s", mb_error());
+}
+
+data_for data_for_network(const mb_network *network) {
+    const mb_network_info *info = mb_network_describe(network);
+    return (data_for){network, info->dataset, info->height, info->width, info->channels};
+}
+
+data_for data_for_rbm(const mb_rbm *rbm) {
+    const mb_rbm_info *info = mb_rbm_describe(rbm);
+    return (data_for){NULL, info->dataset, info->height, info->width, info->channels};
+}
+
+/* Whether a table is another one than was learned from. */
+static bool is_other(data_for whom, const char *name) {
+    return whom.dataset == NULL || strcmp(name, whom.dataset) != 0;
+}
+
+int data_load(mb_dataset **dataset, data_for whom, const char *given, mb_split split) {
+    const char *name = given ? given : whom.dataset;
+    *dataset = NULL;
+    if (name == NULL) {
+        return cli_usage("%s: --data is needed",
+                         whom.network ? "the spec names no dataset"
+                                       : "the machine does not say what it was trained on");
+    }
+    if (!data_is_table(name)) return images_load(dataset, whom, name, split);
+    if (whom.network == NULL) {
+        return cli_fail("%s is a table: a restricted Boltzmann machine has images", name);
+    }
+    /* of another file than was learned from, every row is a test */
+    bool all = is_other(whom, name) && split == MB_TEST;
+    return table_load(dataset, whom.network, name, all ? MB_ALL : split);
 }
 
 /* ------------------------------------------------------------------------- parts -- */
@@ -179,17 +211,17 @@ static int holdout_misused(const char *name, bool tests) {
 }
 
 /* What else than data_load: a table's own test rows, though it is not the one the spec names. */
-static int tests_load(mb_dataset **tests, const mb_network *network, const char *name) {
-    if (data_is_table(name)) return table_load(tests, network, name, MB_TEST);
-    return data_load(tests, network, name, MB_TEST);
+static int tests_load(mb_dataset **tests, data_for whom, const char *name) {
+    if (data_is_table(name)) return table_load(tests, whom.network, name, MB_TEST);
+    return data_load(tests, whom, name, MB_TEST);
 }
 
-int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *network,
+int data_load_parts(mb_dataset **train, mb_dataset **tests, data_for whom,
                     const char *given, double holdout, bool wanted) {
-    const char *name = given ? given : mb_network_describe(network)->dataset;
+    const char *name = given ? given : whom.dataset;
     mb_dataset *all = NULL;
     *tests = NULL;
-    int code = data_load(train, network, given, MB_TRAIN);
+    int code = data_load(train, whom, given, MB_TRAIN);
     if (code != CLI_OK) return code;
     bool other = has_tests(name, *train);
     if (holdout > 0) {
@@ -203,7 +235,7 @@ int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *ne
         return good ? CLI_OK : cli_fail("--holdout: %s", mb_error());
     }
     if (!wanted) return CLI_OK;
-    if (other) return tests_load(tests, network, name);
+    if (other) return tests_load(tests, whom, name);
     fprintf(stderr, "monobolt: %s has no test %s, so nothing is tested; %s\n", name,
             data_is_table(name) ? "rows" : "images",
             data_is_table(name) ? "test in the spec's [table] section keeps some"
@@ -211,12 +243,11 @@ int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *ne
     return CLI_OK;
 }
 
-int data_load_part(mb_dataset **dataset, const mb_network *network, const char *given,
-                   mb_split split, double holdout) {
-    const mb_network_info *info = mb_network_describe(network);
-    const char *name = given ? given : info->dataset;
+int data_load_part(mb_dataset **dataset, data_for whom, const char *given, mb_split split,
+                   double holdout) {
+    const char *name = given ? given : whom.dataset;
     mb_dataset *part;
-    int code = data_load(dataset, network, given, split);
+    int code = data_load(dataset, whom, given, split);
     if (code != CLI_OK) return code;
     bool whole = strcmp(name, "digits") != 0 && mb_dataset_describe(*dataset)->split == MB_ALL;
     if (holdout > 0) {
@@ -229,7 +260,7 @@ int data_load_part(mb_dataset **dataset, const mb_network *network, const char *
         *dataset = part;
         return CLI_OK;
     }
-    bool other = data_is_table(name) && (!info->dataset || strcmp(name, info->dataset) != 0);
+    bool other = data_is_table(name) && is_other(whom, name);
     if (whole && !other) {
         fprintf(stderr, "monobolt: %s has no test part: all of it is measured, also what may have been "
                         "learned from%s\n",

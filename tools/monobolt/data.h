@@ -19,15 +19,27 @@ int model_load(mb_network **network, const char *given);
  * that switch was given.                                                                 */
 int model_load_trained(mb_network **network, const cli_args *args);
 
+/* Loads a restricted Boltzmann machine. Returns an exit code. */
+int rbm_load(mb_rbm **rbm, const char *given);
+
 /* The solver's settings of the file that is the first operand, for --help. */
 bool model_settings(const cli_args *args, void *settings);
 
 /* Whether a name is that of a network's file, not of a spec. */
 bool is_network(const char *name);
 
+/* Whom samples are loaded for: a network; or a restricted Boltzmann machine, which has images only. */
+typedef struct data_for {
+    const mb_network *network; /* or NULL                                 */
+    const char *dataset;       /* what is taken if none is given, or NULL */
+    uint32_t height, width, channels;
+} data_for;
+data_for data_for_network(const mb_network *network);
+data_for data_for_rbm(const mb_rbm *rbm);
+
 /* Loads the split of a dataset: `given` is a folder, a CSV file or a name below data/, NULL: what the
  * network's spec names. "digits" is drawn, not read. Returns an exit code.               */
-int data_load(mb_dataset **dataset, const mb_network *network, const char *given, mb_split split);
+int data_load(mb_dataset **dataset, data_for whom, const char *given, mb_split split);
 
 /* Where the files of a name are: itself, or data/ and the name, if that is there. */
 void data_path(char *out, size_t room, const char *name);
@@ -35,11 +47,11 @@ void data_path(char *out, size_t room, const char *name);
 /* The samples to learn from, and those to test on, which are never the same: the test part of the data, or
  * the share `holdout` of data that have none; *tests = NULL: neither, which is said on stderr, or
  * `wanted` is false.                                                                       */
-int data_load_parts(mb_dataset **train, mb_dataset **tests, const mb_network *network,
+int data_load_parts(mb_dataset **train, mb_dataset **tests, data_for whom,
                     const char *given, double holdout, bool wanted);
 /* A part of the data to measure on; holdout: 0: none. */
-int data_load_part(mb_dataset **dataset, const mb_network *network, const char *given,
-                   mb_split split, double holdout);
+int data_load_part(mb_dataset **dataset, data_for whom, const char *given, mb_split split,
+                   double holdout);
 /* --holdout P, 0 if it is not given; false: return CLI_USAGE. */
 bool data_holdout(const cli_args *args, double *share);
 

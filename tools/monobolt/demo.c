@@ -121,7 +121,7 @@ static int train_digits(demo *d) {
     enum { PROBE = 8 };
     mb_dataset *images = NULL;
     int code = load_network(d);
-    if (code == CLI_OK) code = data_load(&images, d->network, NULL, MB_TRAIN);
+    if (code == CLI_OK) code = data_load(&images, data_for_network(d->network), NULL, MB_TRAIN);
     double began = cli_clock();
     if (code == CLI_OK) code = train_steps(d, images, PROBE, "looking how fast this machine is");
     if (code == CLI_OK) code = load_network(d); /* from the start again */
@@ -143,7 +143,7 @@ static int train_digits(demo *d) {
     d->info = mb_network_describe(d->network);
     snprintf(d->network_file, sizeof d->network_file, "%s/network.safetensors", d->out);
     if (mb_network_save(d->network, d->network_file) != MB_OK) return cli_fail("%s", mb_error());
-    return data_load(&d->images, d->network, NULL, MB_TEST);
+    return data_load(&d->images, data_for_network(d->network), NULL, MB_TEST);
 }
 
 /* ------------------------------------------------------------------ which to show -- */
@@ -176,7 +176,7 @@ static int prepare(demo *d) {
         if (network == NULL) return fall_back(d, mb_error());
         return cli_fail("%s", mb_error());
     }
-    if (code == CLI_OK) code = data_load(&d->images, d->network, data, MB_TEST);
+    if (code == CLI_OK) code = data_load(&d->images, data_for_network(d->network), data, MB_TEST);
     return code;
 }
 
@@ -270,7 +270,7 @@ static int add_classes(demo *d, pictures *p, size_t each, const mb_mask_settings
         for (size_t i = 0; code == CLI_OK && i < data->count && found < each; ++i) {
             bool fits = d->info->classes > 0 ? data->labels[i] == (int32_t)c : i / each == c;
             if (!fits) continue;
-            code = pictures_add_masked(p, d->network, d->images, i, mask, (uint64_t)d->seed);
+            code = pictures_add_masked(p, d->images, i, mask, (uint64_t)d->seed);
             ++found;
         }
     }
@@ -287,12 +287,12 @@ static int find_mistakes(demo *d, const mb_mask_settings *mask) {
     if (d->info->classes == 0) return CLI_OK;
     int code = pictures_create(&all, d->network, count, false);
     for (size_t i = 0; code == CLI_OK && i < count; ++i) {
-        code = pictures_add_masked(&all, d->network, d->images, i, mask, (uint64_t)d->seed);
+        code = pictures_add_masked(&all, d->images, i, mask, (uint64_t)d->seed);
     }
     if (code == CLI_OK) code = pictures_solve(&all, d->network, &d->settings, MB_HIDDEN);
     for (size_t i = 0; code == CLI_OK && i < count && d->mistakes.count < KEEP; ++i) {
         if (all.truth[i] == MB_HIDDEN || all.truth[i] == (int32_t)pictures_best(&all, i)) continue;
-        code = pictures_add_masked(&d->mistakes, d->network, d->images, i, mask, (uint64_t)d->seed);
+        code = pictures_add_masked(&d->mistakes, d->images, i, mask, (uint64_t)d->seed);
     }
     pictures_destroy(&all);
     return code;
@@ -315,7 +315,7 @@ static int make_pictures(demo *d) {
     for (size_t i = 0; i < DEMO_SHARE_DIGITS && i < count; ++i) {
         for (size_t s = 0; code == CLI_OK && s < DEMO_SHARES; ++s) {
             mb_mask_settings part = mask_of(d, MB_MASK_RANDOM, d->shares[s]);
-            code = pictures_add_masked(&d->shown_shares, d->network, d->images, i, &part,
+            code = pictures_add_masked(&d->shown_shares, d->images, i, &part,
                                 (uint64_t)d->seed);
         }
     }

@@ -13,150 +13,32 @@
 #include "infer_table.h"
 #include "photos.h"
 #include "pictures.h"
-#include "sheet.h"
 
 static const cli_option options[] = {
     {"out", "DIR|FILE.csv", NULL, "where the results go; default: out/infer, out/filled.csv of a table"},
-    {"mask", "KIND|FILE", "random",
-     "random, patch, top, bottom, none; alpha: transparent pixels are hidden; or a PNG, not black = shown"},
-    {"observe", "P", "0.4", "share of the pixels that is shown (random)"},
-    {"patch", "N", "14", "side of the hidden square (patch)"},
+    PICTURES_OPTIONS,
     {"hide", "COLUMN[,COLUMN...]", NULL, "predict these columns of a table in every row"},
     {"all", NULL, NULL, "list every category of a filled field with its probability"},
-    {"fit", NULL, NULL,
-     "pictures of any size: make them gray, crop and centre what is drawn, and resize"},
-    {"invert", NULL, NULL, "dark becomes bright: for dark ink on bright paper"},
     {"label", "CLASS", NULL, "tell the model the class of every image"},
-    {"seed", "N", "1", "of the mask"},
-    {"limit", "N", "0", "only the first N images; 0: all"},
-    {"split", "train|test", "test", "which images of a dataset"},
-    {"columns", "N", "4", "images in a row of the sheet"},
     {"untrained", NULL, NULL, "let a spec answer, with its random weights"},
-    {"json", NULL, NULL, "print JSON instead of a table"},
+    PICTURES_OPTIONS_LAST,
     {0}};
 
-enum { SHEET_MAX = 400, PICTURE_SIDE = 84, PRINTED = 20 };
+enum { PRINTED = 20 };
 
 typedef struct inference {
     const cli_args *args;
     mb_network *network;
     const mb_network_info *info;
     mb_solver_settings settings;
-    mb_split split;
-    int64_t seed, limit, columns, label; /* label: what the model is told, or MB_HIDDEN */
-    mb_dataset **sources;                /* [operands - 1]: of each, as many as were read */
-    size_t *taken;                       /* [operands - 1]: images of each              */
+    int64_t label; /* what the model is told, or MB_HIDDEN */
     pictures pictures;
 } inference;
-
-/* Loads the images of every operand, up to the limit. */
-static int load(inference *f) {
-    size_t operands = f->args->operand_count - 1, count = 0;
-    int code = CLI_OK;
-    f->sources = calloc(operands, sizeof *f->sources);
-    f->taken = calloc(operands, sizeof *f->taken);
-    if (!f->sources || !f->taken) return cli_fail("out of memory");
-    for (size_t i = 0; code == CLI_OK && i < operands; ++i) {
-        const char *path = f->args->operands[i + 1];
-        if (f->limit > 0 && count >= (size_t)f->limit) break;
-        code = photos_load(&f->sources[i], f->args, f->network, path, f->split);
-        if (code != CLI_OK) return code;
-        const mb_dataset_info *d = mb_dataset_describe(f->sources[i]);
-        size_t left = (size_t)f->limit - count;
-        f->taken[i] = f->limit > 0 && left < d->count ? left : d->count;
-        count += f->taken[i];
-    }
-    code = pictures_create(&f->pictures, f->network, count, true);
-    for (size_t i = 0; i < operands; ++i) {
-        for (size_t k = 0; code == CLI_OK && k < f->taken[i]; ++k) {
-            code = pictures_add(&f->pictures, f->sources[i], k);
-        }
-    }
-    if (code == CLI_OK) photos_invert(&f->pictures, f->args);
-    return code;
-}
-
-/* The operand that picture i is from. */
-static size_t operand_of(const inference *f, size_t i) {
-    size_t operand = 0;
-    while (i >= f->taken[operand]) i -= f->taken[operand++];
-    return operand;
-}
-
-enum { SOURCE_ROOM = 8192 };
-
-/* ... and the file, or the dataset. */
-static const char *source_of(const inference *f, size_t i, char out[SOURCE_ROOM]) {
-    size_t operand = operand_of(f, i);
-    photos_name(out, SOURCE_ROOM, f->sources[operand], f->args->operands[operand + 1],
-                f->pictures.index[i]);
-    return out;
-}
-
-static void name_source(const void *context, size_t i, char *out, size_t room) {
-    char source[SOURCE_ROOM];
-    snprintf(out, room, "%s", source_of(context, i, source));
-}
-
-/* What is not transparent is shown. */
-static int mask_alpha(inference *f) {
-    pictures *p = &f->pictures;
-    size_t hidden = 0;
-    for (size_t i = 0; i < p->count; ++i) {
-        const uint8_t *shown = mb_dataset_describe(f->sources[operand_of(f, i)])->shown;
-        memcpy(p->shown + i * p->pixels, shown + p->index[i] * p->pixels, p->pixels);
-    }
-    for (size_t i = 0; i < p->count * p->pixels; ++i) hidden += !p->shown[i];
-    if (hidden == 0) fprintf(stderr, "monobolt: --mask alpha: no pixel is transparent, so all are shown\n");
-    return CLI_OK;
-}
-
-static int mask_file(inference *f, const char *path) {
-    mb_dataset *mask;
-    pictures *p = &f->pictures;
-    if (mb_dataset_load(&mask, path, MB_ALL) != MB_OK) return cli_fail("--mask: %s", mb_error());
-    const mb_dataset_info *m = mb_dataset_describe(mask);
-    int code = CLI_OK;
-    if (m->height != f->info->height || m->width != f->info->width) {
-        code = cli_fail("--mask: %s is %ux%u, the images are %ux%u", path, m->height, m->width,
-                        f->info->height, f->info->width);
-    }
-    for (size_t i = 0; code == CLI_OK && i < p->count * p->pixels; ++i) {
-        const uint8_t *pixel = m->images + i % p->pixels * m->channels;
-        for (uint32_t c = 0; c < m->channels; ++c) p->shown[i] |= pixel[c] > 0;
-    }
-    mb_dataset_destroy(mask);
-    return code;
-}
-
-static int make_masks(inference *f) {
-    const char *kind = cli_text(f->args, "mask");
-    pictures *p = &f->pictures;
-    size_t count, length = strlen(kind);
-    const mb_setting *table = mb_mask_settings_table(&count);
-    mb_mask_settings mask = {0};
-    mb_settings_default(table, count, &mask);
-    if (mb_settings_set(table, count, &mask, "observe", cli_text(f->args, "observe")) != MB_OK ||
-        mb_settings_set(table, count, &mask, "patch", cli_text(f->args, "patch")) != MB_OK) {
-        return cli_usage("--%s", mb_error());
-    }
-    if (length > 4 && strcmp(kind + length - 4, ".png") == 0) return mask_file(f, kind);
-    if (strcmp(kind, "alpha") == 0) return mask_alpha(f);
-    if (strcmp(kind, "none") == 0) {
-        memset(p->shown, 1, p->count * p->pixels);
-        return CLI_OK;
-    }
-    if (mb_settings_set(table, count, &mask, "kind", kind) != MB_OK) {
-        return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, alpha, a PNG file",
-                         kind);
-    }
-    return pictures_mask(p, f->network, &mask, (uint64_t)f->seed);
-}
 
 /* ------------------------------------------------------------------------- output -- */
 
 static int write_table(const inference *f, const char *folder) {
-    char path[4096], source[SOURCE_ROOM], *text = NULL;
+    char path[4096], source[PICTURES_SOURCE], *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
@@ -168,7 +50,7 @@ static int write_table(const inference *f, const char *folder) {
         const mb_result *r = &f->pictures.results[i];
         const float *p = pictures_labels(&f->pictures, i);
         fprintf(out, "%zu,", i);
-        csv_field(out, source_of(f, i, source));
+        csv_field(out, pictures_source(&f->pictures, i, source));
         fprintf(out, ",%zu,%s,%u,", f->pictures.index[i], mb_outcome_name(r->outcome), r->iterations);
         csv_number(out, 4, r->residual), fputc(',', out);
         csv_number(out, 4, r->certificate), fputc(',', out);
@@ -201,40 +83,14 @@ static int write_arrays(const inference *f, const char *folder) {
     return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }
 
-static int write_pictures(const inference *f, const char *folder) {
-    char path[4096];
-    size_t bytes = f->pictures.pixels * f->info->channels;
-    if (f->info->channels != 1 && f->info->channels != 3) return CLI_OK; /* nothing to look at */
-    for (size_t i = 0; i < f->pictures.count; ++i) {
-        snprintf(path, sizeof path, "%s/%05zu.png", folder, i);
-        if (mb_png_write(path, f->pictures.completed + i * bytes, f->info->height, f->info->width,
-                         f->info->channels) != MB_OK) {
-            return cli_fail("%s", mb_error());
-        }
-        cli_progress("writing %zu of %zu pictures", i + 1, f->pictures.count);
-    }
-    cli_progress_end();
-    sheet s = {f->pictures.count < SHEET_MAX ? f->pictures.count : SHEET_MAX,
-               f->info->height,
-               f->info->width,
-               f->info->channels,
-               f->pictures.original,
-               f->pictures.completed,
-               f->pictures.shown};
-    snprintf(path, sizeof path, "%s/sheet.png", folder);
-    uint32_t zoom = s.height < PICTURE_SIDE ? PICTURE_SIDE / s.height : 1;
-    mb_status status = sheet_write(&s, path, (uint32_t)f->columns, zoom);
-    if (status == MB_OK) return CLI_OK;
-    return cli_fail("%s", status == MB_ENOMEM ? "out of memory" : mb_error());
-}
-
 static json_t *json_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
-    char source[SOURCE_ROOM];
+    char source[PICTURES_SOURCE];
     json_t *entry =
         json_pack("{s:I,s:s,s:I,s:s,s:i,s:o,s:o}", "image", (json_int_t)i, "source",
-                  source_of(f, i, source), "index", (json_int_t)f->pictures.index[i], "outcome",
+                  pictures_source(&f->pictures, i, source), "index", (json_int_t)f->pictures.index[i],
+                  "outcome",
                   mb_outcome_name(r->outcome), "iterations", (int)r->iterations, "residual",
                   cli_json_number(r->residual), "certificate", cli_json_number(r->certificate));
     if (p == NULL) return entry;
@@ -251,11 +107,9 @@ static json_t *json_answer(const inference *f, size_t i) {
 static void print_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
-    char source[SOURCE_ROOM];
+    char source[PICTURES_SOURCE];
     printf("%5zu  ", i);
-    if (mb_dataset_describe(f->sources[operand_of(f, i)])->sample_names) {
-        printf("%s  ", source_of(f, i, source));
-    }
+    if (pictures_named(&f->pictures, i)) printf("%s  ", pictures_source(&f->pictures, i, source));
     if (p) {
         uint32_t best = pictures_best(&f->pictures, i);
         printf("label %u (%5.1f %%)  ", best, 100 * p[best]);
@@ -281,9 +135,8 @@ static int print_results(const inference *f, const char *folder) {
     }
     if (f->pictures.count > PRINTED) printf("  ... %zu more in results.csv\n", f->pictures.count - PRINTED);
     if (known > 0 && f->label == MB_HIDDEN) printf("%zu of %zu labels right\n", right, known);
-    bool drawn = f->info->channels == 1 || f->info->channels == 3;
     printf("in %s: %sresults.csv, pixels.npy%s\n", folder,
-           drawn ? "sheet.png, 00000.png ..., " : "", f->info->classes ? ", labels.npy" : "");
+           pictures_drawn(&f->pictures) ? "sheet.png, 00000.png ..., " : "", f->info->classes ? ", labels.npy" : "");
     return CLI_OK;
 }
 
@@ -295,7 +148,7 @@ static const char *folder_of(const inference *f) {
 static int write_all(const inference *f) {
     const char *folder = folder_of(f);
     int code = infer_folder_begin(folder, f->pictures.count);
-    if (code == CLI_OK) code = write_pictures(f, folder);
+    if (code == CLI_OK) code = pictures_write(&f->pictures, f->args, folder);
     if (code == CLI_OK) code = write_table(f, folder);
     if (code == CLI_OK) code = write_arrays(f, folder);
     return code == CLI_OK ? print_results(f, folder) : code;
@@ -305,12 +158,7 @@ static int write_all(const inference *f) {
 
 static int read_options(inference *f) {
     f->label = MB_HIDDEN;
-    if (!cli_integer(f->args, "seed", 0, INT64_MAX, &f->seed) ||
-        !cli_integer(f->args, "limit", 0, INT64_MAX, &f->limit) ||
-        !cli_integer(f->args, "columns", 1, 100, &f->columns) ||
-        !data_split(cli_text(f->args, "split"), &f->split)) {
-        return CLI_USAGE;
-    }
+    if (!pictures_options(f->args)) return CLI_USAGE;
     int code = model_load_trained(&f->network, f->args);
     if (code != CLI_OK) return code;
     f->info = mb_network_describe(f->network);
@@ -339,21 +187,16 @@ static int run(const cli_args *args) {
     if (code == CLI_OK) {
         code = infer_folder_check(folder_of(&f), args->operands + 1, args->operand_count - 1);
     }
-    if (code == CLI_OK) code = load(&f);
-    if (code == CLI_OK) code = make_masks(&f);
+    if (code == CLI_OK) code = pictures_load(&f.pictures, args, f.network, NULL);
+    if (code == CLI_OK) code = pictures_hide(&f.pictures, args);
     if (code == CLI_OK) {
-        code = photos_background(&f.pictures, f.network, &f.settings, cli_has(args, "invert"),
-                                 name_source, &f);
+        code = photos_background(&f.pictures, &f.settings, cli_has(args, "invert"));
     }
     if (code == CLI_OK) {
         code = pictures_solve(&f.pictures, f.network, &f.settings, (int32_t)f.label);
     }
     if (code == CLI_OK) code = write_all(&f);
     pictures_destroy(&f.pictures);
-    for (size_t i = 0; f.sources && i + 1 < args->operand_count; ++i) {
-        mb_dataset_destroy(f.sources[i]);
-    }
-    free(f.sources), free(f.taken);
     mb_network_destroy(f.network);
     return code;
 }

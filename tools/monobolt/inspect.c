@@ -239,7 +239,7 @@ static int look(const cli_args *args, findings *f, mb_network *network, mb_solve
     int64_t count;
     if (!cli_integer(args, "images", 0, IMAGES_MAX, &count)) return CLI_USAGE;
     if (count == 0 || !data_there(network)) return CLI_OK;
-    int code = data_load(&images, network, NULL, MB_TEST);
+    int code = data_load(&images, data_for_network(network), NULL, MB_TEST);
     if (code != CLI_OK) return cli_has(args, "images") ? code : CLI_OK; /* the rest needs no images */
     const mb_dataset_info *data = mb_dataset_describe(images);
     f->images = (size_t)count < data->count ? (size_t)count : data->count;

@@ -6,7 +6,8 @@
 #include "cli.h"
 
 extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
-    command_spec, command_plot, command_inspect, command_bench;
+    command_spec, command_plot, command_inspect, command_bench, command_rbm_train, command_rbm_eval,
+    command_rbm_infer;
 
 static const cli_command *const commands[] = {
     &command_demo,
@@ -18,6 +19,9 @@ static const cli_command *const commands[] = {
     &command_plot,
     &command_inspect,
     &command_bench,
+    &command_rbm_train,
+    &command_rbm_eval,
+    &command_rbm_infer,
     NULL,
 };
 
@@ -30,6 +34,7 @@ static const cli_note files[] = {
     {"out/NAME/checkpoint.safetensors", "from where train --resume goes on"},
     {"out/NAME/metrics.csv", "a line per epoch"},
     {"out/NAME/metrics.svg", "the same as a picture"},
+    {"out/rbm-NAME/rbm.safetensors", "what rbm train made of data/NAME, with the same files beside it"},
     {"out/demo/index.html", "what demo found, as a page that needs no network"},
     {0}};
 
@@ -45,6 +50,9 @@ static const cli_note examples[] = {
     {"monobolt plot out/mnist/metrics.csv out/mnist-paper/metrics.csv --reference 0.9295:paper",
      "compare two runs, and both with a figure of the paper, in out/plot.svg"},
     {"monobolt inspect models/mnist-paper.ini --json", "the tiers, the spectrum and the step"},
+    {"monobolt rbm train mnist", "train the restricted Boltzmann machine that the paper compares with"},
+    {"monobolt rbm eval out/rbm-mnist/rbm.safetensors --both --observe 0.2,0.4,0.6,0.8",
+     "measure it by mean-field and by Gibbs sampling"},
     {0}};
 
 int main(int argc, char **argv) {

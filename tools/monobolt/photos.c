@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "data.h"
-
 static bool is_folder(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -32,33 +30,32 @@ static int fitted_load(mb_dataset **dataset, const char *operand, mb_split split
     return cli_fail("%s%s", mb_error(), strstr(mb_error(), "must be inverted") ? " (--invert)" : "");
 }
 
-int photos_load(mb_dataset **dataset, const cli_args *args, const mb_network *network,
-                const char *operand, mb_split split) {
-    const mb_network_info *info = mb_network_describe(network);
+int photos_load(mb_dataset **dataset, const cli_args *args, data_for whom, const char *operand,
+                mb_split split) {
     if (is_fitted(args)) {
-        if (info->channels != 1 && info->channels != 3) {
+        if (whom.channels != 1 && whom.channels != 3) {
             return cli_usage("--fit and --mask alpha are for networks of gray or colour images");
         }
-        const mb_fit fit = {.height = info->height,
-                            .width = info->width,
-                            .channels = info->channels,
+        const mb_fit fit = {.height = whom.height,
+                            .width = whom.width,
+                            .channels = whom.channels,
                             .invert = cli_has(args, "invert"),
                             .alpha_is_mask = strcmp(cli_text(args, "mask"), "alpha") == 0,
                             .resize = cli_has(args, "fit")};
         return fitted_load(dataset, operand, split, &fit);
     }
-    int code = data_load(dataset, network, operand, split);
+    int code = data_load(dataset, whom, operand, split);
     if (code != CLI_OK && strstr(mb_error(), "is transparent")) {
         fprintf(stderr, "--fit lays it on black, or on white with --invert; --mask alpha hides what is "
                         "transparent\n");
     }
     if (code != CLI_OK) return code;
     const mb_dataset_info *d = mb_dataset_describe(*dataset);
-    if (d->height == info->height && d->width == info->width && d->channels == info->channels) {
+    if (d->height == whom.height && d->width == whom.width && d->channels == whom.channels) {
         return CLI_OK;
     }
     return cli_fail("%s: images of %ux%ux%u, but those of the network are %ux%ux%u%s", operand,
-                    d->height, d->width, d->channels, info->height, info->width, info->channels,
+                    d->height, d->width, d->channels, whom.height, whom.width, whom.channels,
                     d->sample_names ? "; --fit makes them so" : "");
 }
 
@@ -147,24 +144,53 @@ static bool is_unlike(double seen, double expected) {
     return fabs(seen - expected) > fabs(1 - seen - expected) + 0.25;
 }
 
-int photos_background(const pictures *p, const mb_network *network,
-                      const mb_solver_settings *settings, bool inverted, photos_namer name,
-                      const void *context) {
-    expectation e = {.network = network};
+/* Compares with what is expected of the border. */
+static void compare_borders(const pictures *p, double expected, bool inverted) {
     size_t unlike = 0, first = 0;
-    char shown[4096];
-    if (p->count == 0 || p->info->steps == 0) return CLI_OK; /* it knows nothing yet */
-    if (border_expected(&e, p, settings) != MB_OK) return cli_fail("%s", mb_error());
+    char name[PICTURES_SOURCE];
     for (size_t i = 0; i < p->count; ++i) {
-        if (is_unlike(border_seen(p, i), e.border) && unlike++ == 0) first = i;
+        if (is_unlike(border_seen(p, i), expected) && unlike++ == 0) first = i;
     }
-    if (unlike == 0) return CLI_OK;
-    bool bright = border_seen(p, first) > e.border;
-    name(context, first, shown, sizeof shown);
+    if (unlike == 0) return;
+    bool bright = border_seen(p, first) > expected;
     fprintf(stderr,
             "monobolt: the border of %zu of %zu images is %s (%.2f of 1 in %s), and the network expects it "
             "%s (%.2f): try %s--invert\n",
-            unlike, p->count, bright ? "bright" : "dark", border_seen(p, first), shown,
-            bright ? "dark" : "bright", e.border, inverted ? "it without " : "");
+            unlike, p->count, bright ? "bright" : "dark", border_seen(p, first),
+            pictures_source(p, first, name), bright ? "dark" : "bright", expected,
+            inverted ? "it without " : "");
+}
+
+int photos_background(const pictures *p, const mb_solver_settings *settings, bool inverted) {
+    expectation e = {.network = p->network};
+    if (p->count == 0 || p->info->steps == 0) return CLI_OK; /* it knows nothing yet */
+    if (border_expected(&e, p, settings) != MB_OK) return cli_fail("%s", mb_error());
+    compare_borders(p, e.border, inverted);
+    return CLI_OK;
+}
+
+int photos_background_rbm(const pictures *p, const mb_rbm_inference *settings, bool inverted) {
+    mb_rbm_predictor *predictor = NULL;
+    mb_rbm_inference how = *settings;
+    double sum = 0, number = 0;
+    size_t channels = p->info->channels, values = p->pixels * channels;
+    if (p->count == 0 || p->info->steps == 0) return CLI_OK;
+    how.method = MB_RBM_MEAN_FIELD; /* good enough, and soon done */
+    how.pixel_steps = 0;
+    float *pixels = calloc(values, sizeof *pixels);
+    if (pixels == NULL) return cli_fail("out of memory");
+    mb_rbm_evidence nothing = {.count = 1, .pixels = pixels};
+    mb_rbm_answer answer = {.pixels = pixels};
+    mb_status status = mb_rbm_predictor_create(&predictor, p->rbm, &how);
+    if (status == MB_OK) status = mb_rbm_predictor_run(predictor, &nothing, &answer);
+    for (size_t i = 0; i < values; ++i) {
+        if (!on_border(p->info, i / channels)) continue;
+        sum += (double)pixels[i];
+        number += 1;
+    }
+    mb_rbm_predictor_destroy(predictor);
+    free(pixels);
+    if (status != MB_OK) return cli_fail("%s", mb_error());
+    compare_borders(p, sum / number, inverted);
     return CLI_OK;
 }

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Images with a part hidden, completed by a network.
+ * Images with a part hidden, completed by a network or a restricted Boltzmann machine.
  */
 #include "pictures.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sheet.h"
 
-int pictures_create(pictures *p, const mb_network *network, size_t room, bool bins) {
-    const mb_network_info *info = mb_network_describe(network);
-    *p = (pictures){.room = room, .info = info, .pixels = (size_t)info->height * info->width};
+/* p->info is set. */
+static int allocate(pictures *p, size_t room, bool bins) {
+    const mb_network_info *info = p->info;
+    p->room = room;
+    p->pixels = (size_t)info->height * info->width;
     if (p->pixels == 0) return cli_fail("the network is not one of images");
     size_t bytes = p->pixels * info->channels;
     p->index = calloc(room + 1, sizeof *p->index);
@@ -27,7 +30,27 @@ int pictures_create(pictures *p, const mb_network *network, size_t room, bool bi
     return good ? CLI_OK : cli_fail("out of memory for %zu pictures", room);
 }
 
+int pictures_create(pictures *p, const mb_network *network, size_t room, bool bins) {
+    *p = (pictures){.network = network, .info = mb_network_describe(network)};
+    return allocate(p, room, bins);
+}
+
+int pictures_create_rbm(pictures *p, const mb_rbm *rbm, size_t room) {
+    const mb_rbm_info *info = mb_rbm_describe(rbm);
+    *p = (pictures){.rbm = rbm};
+    p->rbm_info = (mb_network_info){.height = info->height,
+                                    .width = info->width,
+                                    .channels = info->channels,
+                                    .classes = info->classes,
+                                    .steps = info->steps,
+                                    .values = info->visible + (info->classes > 0)};
+    p->info = &p->rbm_info;
+    return allocate(p, room, false);
+}
+
 void pictures_destroy(pictures *p) {
+    for (size_t i = 0; p->sources && i < p->source_count; ++i) mb_dataset_destroy(p->sources[i]);
+    free(p->sources), free(p->taken);
     free(p->index), free(p->original), free(p->shown), free(p->completed);
     free(p->truth), free(p->labels), free(p->bins), free(p->results);
     *p = (pictures){0};
@@ -45,11 +68,12 @@ int pictures_add(pictures *p, const mb_dataset *images, size_t index) {
 }
 
 /* The mask of sample `index` in run `seed`, for picture i. */
-static int mask_one(pictures *p, const mb_network *network, size_t i, size_t index,
-                    const mb_mask_settings *mask, uint64_t seed) {
+static int mask_one(pictures *p, size_t i, size_t index, const mb_mask_settings *mask,
+                    uint64_t seed) {
     uint8_t *values = calloc(p->info->values, 1);
     if (values == NULL) return cli_fail("out of memory for a mask");
-    mb_status status = mb_network_masks(network, mask, seed, index, 1, values);
+    mb_status status = p->rbm ? mb_rbm_masks(p->rbm, mask, seed, index, 1, values)
+                              : mb_network_masks(p->network, mask, seed, index, 1, values);
     for (size_t at = 0; status == MB_OK && at < p->pixels; ++at) {
         p->shown[i * p->pixels + at] = values[at * p->info->channels];
     }
@@ -57,17 +81,16 @@ static int mask_one(pictures *p, const mb_network *network, size_t i, size_t ind
     return status == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
 }
 
-int pictures_add_masked(pictures *p, const mb_network *network, const mb_dataset *images,
-                        size_t index, const mb_mask_settings *mask, uint64_t seed) {
+int pictures_add_masked(pictures *p, const mb_dataset *images, size_t index,
+                        const mb_mask_settings *mask, uint64_t seed) {
     int code = pictures_add(p, images, index);
-    return code == CLI_OK ? mask_one(p, network, p->count - 1, index, mask, seed) : code;
+    return code == CLI_OK ? mask_one(p, p->count - 1, index, mask, seed) : code;
 }
 
-int pictures_mask(pictures *p, const mb_network *network, const mb_mask_settings *mask,
-                  uint64_t seed) {
+int pictures_mask(pictures *p, const mb_mask_settings *mask, uint64_t seed) {
     int code = CLI_OK;
     for (size_t i = 0; code == CLI_OK && i < p->count; ++i) {
-        code = mask_one(p, network, i, i, mask, seed);
+        code = mask_one(p, i, i, mask, seed);
     }
     return code;
 }
@@ -161,4 +184,42 @@ uint32_t pictures_best(const pictures *p, size_t i) {
         if (row[c] > row[best]) best = c;
     }
     return best;
+}
+
+int pictures_solve_rbm(pictures *p, const mb_rbm_inference *settings, int32_t label) {
+    const mb_rbm_info *info = mb_rbm_describe(p->rbm);
+    mb_rbm_predictor *predictor = NULL;
+    if (mb_rbm_predictor_create(&predictor, p->rbm, settings) != MB_OK) {
+        return cli_fail("%s", mb_error());
+    }
+    size_t visible = info->visible, batch = mb_rbm_predictor_batch(predictor);
+    float *values = calloc(batch, visible * sizeof *values);
+    float *top = calloc(batch, info->top * sizeof *top);
+    uint8_t *shown = calloc(batch, visible);
+    int32_t *labels = calloc(batch, sizeof *labels);
+    int code = values && top && shown && labels ? CLI_OK : cli_fail("out of memory");
+    for (size_t first = 0; code == CLI_OK && first < p->count; first += batch) {
+        size_t n = p->count - first < batch ? p->count - first : batch;
+        for (size_t i = 0; i < n * visible; ++i) {
+            values[i] = (float)p->original[first * visible + i] / 255;
+            shown[i] = p->shown[(first * visible + i) / info->channels];
+        }
+        for (size_t i = 0; i < n; ++i) labels[i] = label;
+        mb_rbm_evidence given = {
+            .count = n, .first = first, .pixels = values, .shown = shown, .labels = labels};
+        mb_rbm_answer answer = {.pixels = values, .top = top};
+        if (mb_rbm_predictor_run(predictor, &given, &answer) != MB_OK) {
+            code = cli_fail("%s", mb_error());
+        }
+        for (size_t i = 0; code == CLI_OK && i < n * visible; ++i) {
+            size_t at = first * visible + i;
+            p->completed[at] = shown[i] ? p->original[at] : (uint8_t)lround(255 * (double)values[i]);
+        }
+        if (info->classes > 0) memcpy(p->labels + first * info->top, top, n * info->top * sizeof *top);
+        cli_progress("%zu of %zu images", first + n, p->count);
+    }
+    cli_progress_end();
+    free(values), free(top), free(shown), free(labels);
+    mb_rbm_predictor_destroy(predictor);
+    return code;
 }
