@@ -33,7 +33,7 @@ static void shown_pixels_stay(void **state) {
     for (size_t i = 0; i < 3; ++i) {
         assert_int_equal(pictures_add_masked(&p, images, i, &mask, 1), CLI_OK);
     }
-    assert_int_equal(pictures_solve(&p, network, mb_network_solver_settings(network), MB_HIDDEN), CLI_OK);
+    assert_int_equal(pictures_solve(&p, network, mb_network_solver_settings(network), &(pictures_how){.label = MB_HIDDEN}), CLI_OK);
     for (size_t i = 0; i < 3 * 64 * 3; ++i) {
         const float *bins = p.bins + i * 5;
         double sum = 0, most = 0;

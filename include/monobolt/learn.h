@@ -314,6 +314,8 @@ MB_API void mb_network_destroy(mb_network *network);
 MB_API const mb_network_info *mb_network_describe(const mb_network *network);
 /* The variables of a role; NULL: the network has none. */
 MB_API const mb_visible *mb_network_visible(const mb_network *network, mb_role role);
+/* Whether a tier of the model carries visible variables. */
+MB_API bool mb_network_tier_visible(const mb_network *network, size_t tier);
 MB_API mb_model *mb_network_model(mb_network *network);
 MB_API const mb_solver_settings *mb_network_solver_settings(const mb_network *network);
 /* Replaces them, for trainers and evaluations from now on; a saved network keeps its spec's. */

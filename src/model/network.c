@@ -240,6 +240,15 @@ const mb_network_info *mb_network_describe(const mb_network *network) {
     return network ? &network->info : NULL;
 }
 
+bool mb_network_tier_visible(const mb_network *network, size_t tier) {
+    for (size_t i = 0; network && i < network->info.role_count; ++i) {
+        for (size_t t = 0; t < network->parts[i].tier_count; ++t) {
+            if (network->parts[i].tiers[t] == &network->model->tiers[tier]) return true;
+        }
+    }
+    return false;
+}
+
 const mb_part *mb_network_part(const mb_network *network, mb_role role) {
     for (size_t i = 0; i < network->info.role_count; ++i) {
         if (network->visible[i].role == role) return &network->parts[i];

@@ -204,6 +204,15 @@ bool cli_real(const cli_args *args, const char *option, double low, double high,
     return true;
 }
 
+bool cli_set(const cli_args *args, const char *setting) {
+    size_t count, first = cli_option_count(args->command);
+    const mb_setting *table = cli_settings_of(args->command, &count);
+    for (size_t i = 0; i < count; ++i) {
+        if (strcmp(table[i].name, setting) == 0) return args->values[first + i] != NULL;
+    }
+    return false;
+}
+
 bool cli_settings(const cli_args *args, void *settings) {
     size_t count, first = cli_option_count(args->command);
     const mb_setting *table = cli_settings_of(args->command, &count);

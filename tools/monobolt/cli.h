@@ -105,6 +105,9 @@ bool cli_real(const cli_args *args, const char *option, double low, double high,
  * called threads is capped as cli_threads does.                                         */
 bool cli_settings(const cli_args *args, void *settings);
 
+/* Whether the command line set this setting of the command's table. */
+bool cli_set(const cli_args *args, const char *setting);
+
 /* As many threads as asked for, at most one per processor; what is cut off is said on stderr. */
 int64_t cli_threads(int64_t asked);
 

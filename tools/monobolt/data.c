@@ -127,6 +127,17 @@ size_t *data_offsets(const mb_network *network) {
     return offsets;
 }
 
+/* What --prove goes on to, if it must: near the floor of double precision. */
+#define PROOF_LEAST 1e-9
+
+bool data_refine(const cli_args *args, double *tolerance, bool *prove) {
+    *tolerance = 0;
+    *prove = cli_has(args, "prove");
+    if (cli_has(args, "refine") && !cli_real(args, "refine", 1e-15, 1e6, tolerance)) return false;
+    if (*prove && *tolerance == 0) *tolerance = PROOF_LEAST;
+    return true;
+}
+
 void data_exact(mb_solver_settings *settings) {
     settings->stop = MB_STOP_CERTIFICATE;
     settings->tolerance = 1e-2;

@@ -64,6 +64,9 @@ size_t *data_offsets(const mb_network *network);
 
 /* Rows of a table are cheap: settings that solve them until the certificate is below 0.01. */
 void data_exact(mb_solver_settings *settings);
+/* --refine and --prove: the certificate to refine to (0: not at all), and whether until it is proven.
+ * False: the message is printed.                                                            */
+bool data_refine(const cli_args *args, double *tolerance, bool *prove);
 
 /* Whether the dataset that the network's spec names can be found here. */
 bool data_there(const mb_network *network);

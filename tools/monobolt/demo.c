@@ -180,18 +180,14 @@ static int prepare(demo *d) {
     return code;
 }
 
-/* The pictures are solved until their certificate is small, where there is one. */
+/* The pictures are refined until their certificate is this, where there is one. */
+#define PICTURES_CERTIFICATE 1e-3
+
 static int set_solvers(demo *d) {
     int64_t threads = d->settings.threads;
     d->settings = *mb_network_solver_settings(d->network);
     d->settings.threads = threads;
     if (!cli_settings(d->args, &d->settings)) return CLI_USAGE;
-    d->certain = d->settings;
-    if (mb_model_describe(mb_network_model(d->network))->monotone) {
-        d->certain.stop = MB_STOP_CERTIFICATE;
-        d->certain.tolerance = 0.01;
-        d->certain.max_iterations = 1000;
-    }
     return CLI_OK;
 }
 
@@ -289,7 +285,7 @@ static int find_mistakes(demo *d, const mb_mask_settings *mask) {
     for (size_t i = 0; code == CLI_OK && i < count; ++i) {
         code = pictures_add_masked(&all, d->images, i, mask, (uint64_t)d->seed);
     }
-    if (code == CLI_OK) code = pictures_solve(&all, d->network, &d->settings, MB_HIDDEN);
+    if (code == CLI_OK) code = pictures_solve(&all, d->network, &d->settings, &(pictures_how){.label = MB_HIDDEN});
     for (size_t i = 0; code == CLI_OK && i < count && d->mistakes.count < KEEP; ++i) {
         if (all.truth[i] == MB_HIDDEN || all.truth[i] == (int32_t)pictures_best(&all, i)) continue;
         code = pictures_add_masked(&d->mistakes, d->images, i, mask, (uint64_t)d->seed);
@@ -320,8 +316,10 @@ static int make_pictures(demo *d) {
         }
     }
     if (code == CLI_OK) code = find_mistakes(d, &mask);
+    bool unique = mb_model_describe(mb_network_model(d->network))->monotone;
+    pictures_how how = {.label = MB_HIDDEN, .refine = unique ? PICTURES_CERTIFICATE : 0};
     for (int i = 0; code == CLI_OK && i < 4; ++i) {
-        code = pictures_solve(sets[i], d->network, &d->certain, MB_HIDDEN);
+        code = pictures_solve(sets[i], d->network, &d->settings, &how);
     }
     for (size_t i = 0; i < d->gallery.count; ++i) {
         d->worst = fmax(d->worst, d->gallery.results[i].certificate);

@@ -19,7 +19,7 @@ typedef struct demo {
     double training;                     /* seconds it was trained for; 0: it was not */
     mb_network *network;
     const mb_network_info *info;
-    mb_solver_settings settings, certain; /* to measure; and for the pictures */
+    mb_solver_settings settings;
     mb_dataset *images;
     mb_metrics metrics;
     /* at 10 %, 20 %, ... shown */

@@ -84,6 +84,9 @@ static bool card(FILE *out, const demo *d, const pictures *p, size_t i) {
         }
     }
     fputs("</span><span class=\"label\">", out);
+    if (p->proven && p->info->classes > 0) {
+        fputs(p->proven[i] ? "proven, " : "not proven, ", out);
+    }
     certificate(out, &p->results[i]);
     fputs("</span></div>", out);
     bars(out, d, p, i);

@@ -35,6 +35,9 @@ static bool is_result(const char *name) {
     for (size_t i = 0; i < RESULTS; ++i) {
         if (strcmp(name, results[i]) == 0) return true;
     }
+    size_t length = strlen(name);
+    bool tier = strncmp(name, "marginals.", 10) == 0 || strncmp(name, "logits.", 7) == 0;
+    if (tier && length > 4 && strcmp(name + length - 4, ".npy") == 0) return true;
     return picture_number(name) != SIZE_MAX;
 }
 

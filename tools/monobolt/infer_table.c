@@ -31,7 +31,11 @@ typedef struct filling {
         char *text, path[4096];
         size_t length;
     } files[FILES];
-    size_t filled, unfinished;
+    size_t filled, unfinished, proven;
+    double refine;                /* the certificate to refine to; 0: not */
+    bool prove;
+    const double *low, *high;     /* of the row at hand; NULL: not refined */
+    const uint8_t *certain;
     double probability, certificate; /* summed; the largest */
     json_t *json;
 } filling;
@@ -158,7 +162,8 @@ static mb_status show_known(void *context, size_t first, size_t count, int32_t *
 }
 
 /* A line of FILE.cells.csv. */
-static void put_cell(filling *f, size_t row, const char *column, const char *text, double p) {
+static void put_cell(filling *f, size_t row, const char *column, const char *text, double p,
+                     const double *range) {
     FILE *out = f->files[CELLS].out;
     fprintf(out, "%zu,%zu,", row + 1, f->csv->lines[row + 1]);
     csv_field(out, column);
@@ -166,12 +171,26 @@ static void put_cell(filling *f, size_t row, const char *column, const char *tex
     csv_field(out, text);
     fputc(',', out);
     csv_number(out, 4, p);
+    if (range) fprintf(out, ",%.6f,%.6f", range[0], range[1]);
     fputc('\n', out);
     if (f->json == NULL) return;
-    json_array_append_new(f->json, json_pack("{s:I,s:o,s:o,s:o}", "row", (json_int_t)row + 1,
+    json_t *cell = json_pack("{s:I,s:o,s:o,s:o}", "row", (json_int_t)row + 1,
                                              "column", json_string_nocheck(column), "value",
                                              json_string_nocheck(text), "probability",
-                                             cli_json_number(p)));
+                                             cli_json_number(p));
+    if (range) {
+        json_object_set_new(cell, "low", cli_json_number(range[0]));
+        json_object_set_new(cell, "high", cli_json_number(range[1]));
+    }
+    json_array_append_new(f->json, cell);
+}
+
+/* Where the exact probability of category i of column c is, in the row at hand; NULL: not known. */
+static const double *range_of(const filling *f, size_t c, uint32_t i, double range[2]) {
+    if (f->low == NULL) return NULL;
+    range[0] = f->low[f->offset[c] + i];
+    range[1] = f->high[f->offset[c] + i];
+    return range;
 }
 
 /* Column c of a row is to be filled: its probabilities are p. */
@@ -181,16 +200,20 @@ static void fill(filling *f, size_t row, size_t c, const float *p) {
     double best = p[mb_column_best(column, p)];
     mb_column_decode(column, p, text, sizeof text);
     csv_field(f->files[FILLED].out, text);
-    if (!cli_has(f->args, "all")) put_cell(f, row, column->name, text, best);
+    double range[2];
+    if (!cli_has(f->args, "all")) {
+        put_cell(f, row, column->name, text, best, range_of(f, c, mb_column_best(column, p), range));
+    }
     for (uint32_t i = 0; cli_has(f->args, "all") && i < column->cardinality; ++i) {
         if (column->kind == MB_COLUMN_NUMBER) {
             snprintf(text, sizeof text, "%.6g", column->means[i]);
-            put_cell(f, row, column->name, text, p[i]);
+            put_cell(f, row, column->name, text, p[i], range_of(f, c, i, range));
         } else {
-            put_cell(f, row, column->name, column->categories[i], p[i]);
+            put_cell(f, row, column->name, column->categories[i], p[i], range_of(f, c, i, range));
         }
     }
     ++f->filled;
+    if (f->certain) f->proven += f->certain[c];
     f->probability += best;
 }
 
@@ -222,6 +245,10 @@ static void fill_row(filling *f, size_t row, const float *p, const mb_result *re
 static bool take_answers(void *context, const mb_prediction *a) {
     filling *f = context;
     for (size_t n = 0; n < a->count; ++n) {
+        size_t at = n * f->info->probabilities;
+        f->low = a->low ? a->low + at : NULL;
+        f->high = a->high ? a->high + at : NULL;
+        f->certain = a->proven ? a->proven + n * f->info->values : NULL;
         fill_row(f, a->first + n, a->probabilities + n * f->info->probabilities,
                  &a->results[n]);
     }
@@ -259,6 +286,7 @@ static int print_summary(const filling *f) {
     if (f->filled > 0) printf(", mean probability %.1f %%", 100 * mean);
     if (isfinite(f->certificate)) printf("; certificates up to %.2g", f->certificate);
     printf("\n");
+    if (f->refine > 0) printf("%zu of the fields proven\n", f->proven);
     if (f->unfinished > 0) printf("%zu rows did not converge\n", f->unfinished);
     printf("%s, %s, %s\n", f->files[FILLED].path, f->files[CELLS].path, f->files[ROWS].path);
     return CLI_OK;
@@ -276,9 +304,11 @@ static int fill_all(filling *f, mb_network *network, const mb_solver_settings *s
         csv_field(f->files[FILLED].out, column_of(f, c)->name);
     }
     fputc('\n', f->files[FILLED].out);
-    fputs("row,line,column,value,probability\n", f->files[CELLS].out);
+    fprintf(f->files[CELLS].out, "row,line,column,value,probability%s\n",
+            f->refine > 0 ? ",low,high" : "");
     fputs("row,line,filled,outcome,iterations,certificate\n", f->files[ROWS].out);
     mb_status status = mb_predictor_create(&predictor, network, settings);
+    if (status == MB_OK) status = mb_predictor_refine(predictor, f->refine, f->prove);
     if (status == MB_OK) {
         status = mb_predictor_run(predictor, f->rows, 0, show_known, take_answers, f);
     }
@@ -286,7 +316,11 @@ static int fill_all(filling *f, mb_network *network, const mb_solver_settings *s
     mb_predictor_destroy(predictor);
     if (status != MB_OK) return cli_fail("%s", mb_error());
     int code = write_files(f);
-    return code == CLI_OK ? print_summary(f) : code;
+    if (code == CLI_OK) code = print_summary(f);
+    bool asked = f->refine > 0 || cli_set(f->args, "stop");
+    if (code != CLI_OK || !asked || f->unfinished == 0) return code;
+    return cli_fail("%zu of %zu rows are not proven as asked for; certificates are up to %.2g",
+                    f->unfinished, f->csv->rows, f->certificate);
 }
 
 int infer_table(const cli_args *args, mb_network *network, const mb_solver_settings *given) {
@@ -297,6 +331,7 @@ int infer_table(const cli_args *args, mb_network *network, const mb_solver_setti
         exact.max_iterations == own->max_iterations) {
         data_exact(&exact);
     }
+    if (!data_refine(args, &f.refine, &f.prove)) return CLI_USAGE;
     if (f.info->role_count > 1) return cli_fail("networks of images and columns are not for infer");
     if (cli_has(args, "json")) f.json = json_array();
     int code = prepare(&f, network);

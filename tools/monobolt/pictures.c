@@ -53,6 +53,7 @@ void pictures_destroy(pictures *p) {
     free(p->sources), free(p->taken);
     free(p->index), free(p->original), free(p->shown), free(p->completed);
     free(p->truth), free(p->labels), free(p->bins), free(p->results);
+    free(p->low), free(p->high), free(p->proven), free(p->q), free(p->logits);
     *p = (pictures){0};
 }
 
@@ -93,6 +94,11 @@ int pictures_mask(pictures *p, const mb_mask_settings *mask, uint64_t seed) {
         code = mask_one(p, i, i, mask, seed);
     }
     return code;
+}
+
+/* mb_network_model takes no const, so that parameters can be changed through it. */
+static size_t model_size(const mb_network *network) {
+    return mb_model_size(mb_network_model((mb_network *)(uintptr_t)network));
 }
 
 typedef struct solving {
@@ -149,21 +155,47 @@ static bool take_answers(void *context, const mb_prediction *a) {
                        p->shown + at * p->pixels, row + image->offset,
                        mb_network_bin_values(s->network), p->pixels, info->channels, info->bins);
         p->results[at] = a->results[n];
+        for (uint32_t c = 0; p->low && label && c < info->classes; ++c) {
+            p->low[at * info->classes + c] = a->low[n * info->probabilities + label->offset + c];
+            p->high[at * info->classes + c] = a->high[n * info->probabilities + label->offset + c];
+        }
+        if (p->proven && label) p->proven[at] = a->proven[n * info->values + label->first];
+        size_t size = model_size(s->network);
+        if (p->q) memcpy(p->q + at * size, a->q + n * size, size * sizeof *p->q);
+        if (p->logits) memcpy(p->logits + at * size, a->logits + n * size, size * sizeof *p->q);
     }
     if (a->total > a->count) cli_progress("%zu of %zu images", a->first + a->count, a->total);
     return true;
 }
 
+/* Room for what `how` asks to be kept. */
+static int keep(pictures *p, const mb_network *network, const pictures_how *how) {
+    size_t size = model_size(network), classes = p->info->classes + 1;
+    if (how->refine > 0) {
+        p->low = calloc(p->count, classes * sizeof *p->low);
+        p->high = calloc(p->count, classes * sizeof *p->high);
+        p->proven = calloc(p->count, sizeof *p->proven);
+    }
+    if (how->q) p->q = calloc(p->count, size * sizeof *p->q);
+    if (how->logits) p->logits = calloc(p->count, size * sizeof *p->logits);
+    bool good = (how->refine == 0 || (p->low && p->high && p->proven)) && (p->q || !how->q) &&
+                (p->logits || !how->logits);
+    return good ? CLI_OK : cli_fail("out of memory for %zu pictures", p->count);
+}
+
 int pictures_solve(pictures *p, const mb_network *network, const mb_solver_settings *settings,
-                   int32_t label) {
+                   const pictures_how *how) {
     mb_predictor *predictor = NULL;
     mb_dataset *images = NULL;
-    solving s = {p, network, label};
+    solving s = {p, network, how->label};
     if (p->count == 0) return CLI_OK;
+    int code = keep(p, network, how);
+    if (code != CLI_OK) return code;
     mb_status status =
         mb_dataset_from_images(&images, "pictures", p->count, p->info->height, p->info->width,
                                p->info->channels, p->original, NULL, 0);
     if (status == MB_OK) status = mb_predictor_create(&predictor, network, settings);
+    if (status == MB_OK) status = mb_predictor_refine(predictor, how->refine, how->prove);
     if (status == MB_OK) {
         status = mb_predictor_run(predictor, images, 0, show_pictures, take_answers, &s);
     }

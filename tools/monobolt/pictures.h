@@ -22,6 +22,11 @@ typedef struct pictures {
     float *bins;                           /* [count][pixels][channels][bins]: so too, if kept; 0
                                               and 1 where a pixel was shown                        */
     mb_result *results;                    /* of a network                                         */
+    double *low, *high;                    /* [count][classes]: where the exact probabilities are;
+                                              NULL: not refined                                    */
+    bool *proven;                          /* [count]: the label is; NULL likewise                 */
+    float *q, *logits;                     /* [count][size of the model]: marginals and logits; NULL:
+                                              not kept                                             */
     mb_dataset **sources;                  /* [source_count]: where they were loaded from ...      */
     size_t *taken, source_count;           /* ... and how many of each                             */
     const char *const *source_names;
@@ -74,10 +79,16 @@ int pictures_add_masked(pictures *p, const mb_dataset *images, size_t index,
 /* The mask of all pictures so far: that of samples 0, 1, ... in run `seed`. */
 int pictures_mask(pictures *p, const mb_mask_settings *mask, uint64_t seed);
 
-/* Fills completed, labels, bins and results. label: what the network is told of every image, or
- * MB_HIDDEN.                                                                                  */
+typedef struct pictures_how {
+    int32_t label;     /* what the network is told of every image, or MB_HIDDEN              */
+    double refine;     /* refine in double until the certificate is this; 0: do not          */
+    bool prove;        /* ... or until the label is proven                                   */
+    bool q, logits;    /* keep them                                                          */
+} pictures_how;
+
+/* Fills completed, labels, bins and results, and what `how` asks for. */
 int pictures_solve(pictures *p, const mb_network *network, const mb_solver_settings *settings,
-                   int32_t label);
+                   const pictures_how *how);
 
 /* The same by a machine; without results. */
 int pictures_solve_rbm(pictures *p, const mb_rbm_inference *settings, int32_t label);
