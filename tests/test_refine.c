@@ -52,7 +52,7 @@ static void test_against_newton(void **state) {
         for (int t = 0; t < 4; ++t) {
             mb_result results[B];
             mb_report report;
-            assert_ok(mb_solver_refine(solver, B, observed, start, tolerances[t], q, z, bounds, results, &report));
+            assert_ok(mb_solver_refine(solver, B, observed, start, &(mb_refine_settings){.tolerance = tolerances[t]}, q, z, bounds, results, &report));
             for (size_t n = 0; n < B; ++n) {
                 const int32_t *seen = observed + n * d.variables;
                 double error = 0, left = newton_solve(&d, seen, truth) / spectrum.modulus + 1e-14;
@@ -95,6 +95,37 @@ static void test_against_newton(void **state) {
     assert_true(proven > 1000);
 }
 
+/* Until the winners of some variables are proven: then they are, with fewer steps than for 1e-6. */
+static void test_winners(void **state) {
+    (void)state;
+    enum { B = 16 };
+    random_spec spec;
+    mb_random r;
+    mb_model *model = model_of(&spec, &r, 11);
+    dense d = dense_of(model);
+    mb_solver *solver = solver_of(model, 1e-1);
+    int32_t *observed = random_observed(&d, &r, B, 0.3);
+    float *start = malloc(B * d.n * sizeof(float));
+    double *q = malloc(B * d.n * sizeof(double)), *z = malloc(B * d.n * sizeof(double)), *bounds = malloc(B * d.variables * sizeof(double));
+    size_t winners[] = {0, 3, 5};
+    mb_refine_settings how = {.tolerance = 1e-6}, until = {.tolerance = 1e-12, .winners = winners, .winner_count = 3};
+    mb_report all, some;
+    assert_ok(mb_solver_solve(solver, B, observed, NULL, start, NULL, NULL, NULL));
+    assert_ok(mb_solver_refine(solver, B, observed, start, &how, q, NULL, NULL, NULL, &all));
+    assert_ok(mb_solver_refine(solver, B, observed, start, &until, q, z, bounds, NULL, &some));
+    assert_int_equal(some.converged, B);
+    assert_true(some.applications < all.applications);
+    for (size_t n = 0; n < B; ++n)
+        for (int i = 0; i < 3; ++i) {
+            size_t v = winners[i];
+            if (observed[n * d.variables + v] != MB_HIDDEN) continue;
+            assert_true(mb_winner_proven(z + n * d.n + (size_t)d.first[v], (size_t)d.k[v], bounds[n * d.variables + v], NULL));
+        }
+    free(observed), free(start), free(q), free(z), free(bounds), dense_free(&d);
+    mb_solver_destroy(solver);
+    mb_model_destroy(model);
+}
+
 /* A tolerance of 1e-300 ends at the floor of double, which is far below that of float. */
 static void test_floor(void **state) {
     (void)state;
@@ -107,7 +138,7 @@ static void test_floor(void **state) {
     double *q = malloc(n * sizeof(double));
     mb_result single, result;
     assert_ok(mb_solver_solve(solver, 1, NULL, NULL, start, NULL, &single, NULL));
-    assert_ok(mb_solver_refine(solver, 1, NULL, start, 1e-300, q, NULL, NULL, &result, NULL));
+    assert_ok(mb_solver_refine(solver, 1, NULL, start, &(mb_refine_settings){.tolerance = 1e-300}, q, NULL, NULL, &result, NULL));
     assert_int_equal(result.outcome, MB_FLOOR);
     assert_below(result.certificate, 1e-9);
     mb_solver_settings s;
@@ -166,12 +197,15 @@ static void test_refusals(void **state) {
     float *start = malloc(n * sizeof(float));
     double *q = malloc(n * sizeof(double));
     assert_ok(mb_solver_solve(solver, 1, NULL, NULL, start, NULL, NULL, NULL));
-    assert_int_equal(mb_solver_refine(NULL, 1, NULL, start, 1, q, NULL, NULL, NULL, NULL), MB_EINVAL);
-    assert_int_equal(mb_solver_refine(solver, 1, NULL, NULL, 1, q, NULL, NULL, NULL, NULL), MB_EINVAL);
-    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, 0, q, NULL, NULL, NULL, NULL), MB_EINVAL);
-    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, NAN, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    mb_refine_settings how = {.tolerance = 1}, zero = {0}, nan = {.tolerance = NAN}, far = {.tolerance = 1, .winners = (size_t[]){1000000}, .winner_count = 1};
+    assert_int_equal(mb_solver_refine(NULL, 1, NULL, start, &how, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, NULL, &how, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, &zero, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, &nan, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, &far, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, NULL, q, NULL, NULL, NULL, NULL), MB_EINVAL);
     start[0] = NAN;
-    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, 1, q, NULL, NULL, NULL, NULL), MB_ENONFINITE);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, &how, q, NULL, NULL, NULL, NULL), MB_ENONFINITE);
     mb_solver_destroy(solver);
     mb_solver_settings s;
     mb_solver_settings_default(&s);
@@ -180,7 +214,7 @@ static void test_refusals(void **state) {
     mb_result result;
     assert_ok(mb_solver_solve(solver, 1, NULL, NULL, start, NULL, &result, NULL));
     assert_true(isinf(result.certificate) && isinf(result.gap) && isfinite(result.free_energy));
-    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, 1, q, NULL, NULL, NULL, NULL), MB_EINVAL);
+    assert_int_equal(mb_solver_refine(solver, 1, NULL, start, &how, q, NULL, NULL, NULL, NULL), MB_EINVAL);
     mb_solver_destroy(solver);
     s.stop = MB_STOP_CERTIFICATE;
     assert_int_equal(mb_solver_create(&solver, model, &s), MB_EINVAL);
@@ -189,6 +223,6 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_floor), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_winners), cmocka_unit_test(test_floor), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

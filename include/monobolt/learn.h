@@ -378,6 +378,10 @@ typedef struct mb_prediction {
     const float *q, *logits;    /* [count][size of the model]    */
     const float *probabilities; /* [count][probabilities]        */
     const mb_result *results;   /* [count]                       */
+    const double *low, *high;   /* [count][probabilities]: where those of the exact solution are; NULL
+                                   without mb_predictor_refine                                 */
+    const uint8_t *proven;      /* [count][values]: the most probable category of the exact solution is
+                                   that of these, for certain; NULL likewise                   */
     const mb_report *report;
 } mb_prediction;
 
@@ -392,6 +396,10 @@ typedef bool (*mb_predict_take)(void *context, const mb_prediction *prediction);
 MB_API mb_status mb_predictor_create(mb_predictor **predictor, const mb_network *network,
                                      const mb_solver_settings *settings);
 MB_API void mb_predictor_destroy(mb_predictor *predictor);
+/* From now on answers are refined in double (monobolt/refine.h) until the certificate is at most
+ * `tolerance` (0: not any more), or, with until_proven, until the label or every column of a table is
+ * proven.                                                                                    */
+MB_API mb_status mb_predictor_refine(mb_predictor *predictor, double tolerance, bool until_proven);
 /* Samples 0 .. count-1 of the dataset; 0: all of them. */
 MB_API mb_status mb_predictor_run(mb_predictor *predictor, const mb_dataset *dataset, size_t count,
                                   mb_predict_show show, mb_predict_take take, void *context);

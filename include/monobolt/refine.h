@@ -15,22 +15,32 @@
 extern "C" {
 #endif
 
-/* Better answers to what mb_solver_solve has answered, until their certificates are at most
- * `tolerance` or can get no smaller.
+/* When refinement may end; it ends as well when certificates can get no smaller. */
+typedef struct mb_refine_settings {
+    double tolerance;      /* the certificate is at most this. INFINITY: no step of Newton's, only the
+                              certificate and the bounds                                         */
+    const size_t *winners; /* or, if there are any: of each of these variables, unless it is observed,
+                              the category with the largest marginal is proven                   */
+    size_t winner_count;
+    double reserved[4];    /* zero                                                               */
+} mb_refine_settings;
+
+/* Better answers to what mb_solver_solve has answered.
  *   observed  [batch][variables]  as for mb_solver_solve
  *   start     [batch][size]       its answers q; one plain update is made from there
- *   tolerance                     INFINITY: no step of Newton's, only the certificate and the bounds
  *   q         [batch][size]       out: marginals
  *   logits    [batch][size]       out, or NULL: Phi q + b
  *   bounds    [batch][variables]  out, or NULL: no logit of the variable is further than this from that
  *                                 of the exact solution
  *   results   [batch]             out, or NULL: as of mb_solver_solve, for this q; iterations are
- *                                 Newton's, applications those of Phi in double
+ *                                 Newton's, applications those of Phi in double; MB_FLOOR: rounding in
+ *                                 double keeps it from what was asked for
  *   report                        out, or NULL: time, iterations and samples that converged
  * Needs settings.certify and a model whose solution is proven to be unique.                     */
 MB_API mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *observed,
-                                  const float *start, double tolerance, double *q, double *logits,
-                                  double *bounds, mb_result *results, mb_report *report);
+                                  const float *start, const mb_refine_settings *settings, double *q,
+                                  double *logits, double *bounds, mb_result *results,
+                                  mb_report *report);
 
 /* The range of each probability of softmax(temperature z), where the logits z are known to within
  * `bound` (mb_solver_refine): low and high [k].                                                 */

@@ -23,4 +23,10 @@ mb_status mb_network_set_schema(mb_network *network, const mb_schema *schema);
 /* What a mask has to draw for this network. */
 mb_mask_frame mb_network_frame(const mb_network *network);
 
+/* The range of every probability of a sample, low and high [probabilities], and of which of its values
+ * the most probable category is certain, proven [values]; from logits [size] and bounds [variables] of
+ * mb_solver_refine. z: room for the largest cardinality.                                     */
+void mb_network_ranges(const mb_network *network, const double *logits, const double *bounds,
+                       double *z, double *low, double *high, uint8_t *proven);
+
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "monobolt/refine.h"
 #include "predict/predict.h"
 
 #define CHUNK 128
@@ -22,6 +23,13 @@ struct mb_predictor {
     float *q, *logits, *probabilities;
     mb_result *results;
     mb_report report;
+    double tolerance; /* of refinement; 0: none. What follows is there where it is not. */
+    double *exact_q, *exact_logits, *bounds, *low, *high, *row;
+    uint8_t *proven;
+    mb_result *refined;
+    size_t *winners;
+    size_t winner_count;
+    mb_arena proof;
     atomic_bool stopping;
 };
 
@@ -65,8 +73,90 @@ void mb_predictor_destroy(mb_predictor *p) {
     if (p == NULL) return;
     mb_solver_destroy(p->solver);
     mb_arena_destroy(&p->arena);
+    mb_arena_destroy(&p->proof);
     mb_free(p);
 }
+
+/* ------------------------------------------------------------------------- proofs -- */
+
+static void proof_layout(mb_predictor *p) {
+    mb_arena *a = &p->proof;
+    const mb_model *model = p->network->model;
+    const mb_network_info *info = &p->network->info;
+    p->exact_q = mb_arena_take(a, CHUNK * model->size, sizeof(double));
+    p->exact_logits = mb_arena_take(a, CHUNK * model->size, sizeof(double));
+    p->bounds = mb_arena_take(a, CHUNK * model->variables, sizeof(double));
+    p->low = mb_arena_take(a, CHUNK * info->probabilities, sizeof(double));
+    p->high = mb_arena_take(a, CHUNK * info->probabilities, sizeof(double));
+    p->row = mb_arena_take(a, model->max_k, sizeof(double));
+    p->proven = mb_arena_take(a, CHUNK * info->values, sizeof(uint8_t));
+    p->refined = mb_arena_take(a, CHUNK, sizeof(mb_result));
+    p->winners = mb_arena_take(a, model->variables, sizeof(size_t));
+}
+
+mb_status mb_predictor_refine(mb_predictor *p, double tolerance, bool until_proven) {
+    if (p == NULL || !(tolerance >= 0)) {
+        return mb_fail(MB_EINVAL, "mb_predictor_refine: %s",
+                       p ? "the tolerance is below 0" : "predictor is NULL");
+    }
+    p->tolerance = 0;
+    if (tolerance == 0) return MB_OK;
+    if (p->proof.base == NULL) {
+        proof_layout(p);
+        MB_TRY(mb_arena_commit(&p->proof));
+        proof_layout(p);
+    }
+    const mb_part *named = mb_network_part(p->network, MB_ROLE_LABEL);
+    if (named == NULL) named = mb_network_part(p->network, MB_ROLE_COLUMNS);
+    p->winner_count = named && until_proven ? named->visible->variables : 0;
+    for (size_t v = 0; v < p->winner_count; ++v) {
+        p->winners[v] = named->tiers[0]->first_variable + v;
+    }
+    p->tolerance = tolerance;
+    return MB_OK;
+}
+
+/* Newton's method converges fast from a good start, which forward-backward finds more cheaply. */
+#define PROOF_TOLERANCE 1e-3
+#define PROOF_ITERATIONS 200
+
+static mb_status solve(mb_predictor *p, size_t count) {
+    mb_solver_settings *settings = &p->solver->settings, kept = *settings;
+    if (p->tolerance > 0) {
+        settings->stop = MB_STOP_RESIDUAL;
+        if (settings->tolerance > PROOF_TOLERANCE) settings->tolerance = PROOF_TOLERANCE;
+        if (settings->max_iterations < PROOF_ITERATIONS) settings->max_iterations = PROOF_ITERATIONS;
+    }
+    mb_status status = mb_solver_solve(p->solver, count, p->observed, NULL, p->q, p->logits,
+                                       p->results, &p->report);
+    *settings = kept;
+    return status;
+}
+
+/* Better answers, in double, and what is certain of them. */
+static mb_status refine(mb_predictor *p, size_t count) {
+    const mb_network *network = p->network;
+    size_t size = network->model->size, values = network->info.values;
+    mb_refine_settings settings = {
+        .tolerance = p->tolerance, .winners = p->winners, .winner_count = p->winner_count};
+    MB_TRY(mb_solver_refine(p->solver, count, p->observed, p->q, &settings, p->exact_q,
+                            p->exact_logits, p->bounds, p->refined, NULL));
+    for (size_t i = 0; i < count * size; ++i) {
+        p->q[i] = (float)p->exact_q[i];
+        p->logits[i] = (float)p->exact_logits[i];
+    }
+    for (size_t n = 0; n < count; ++n) {
+        size_t at = n * network->info.probabilities;
+        mb_network_ranges(network, p->exact_logits + n * size,
+                          p->bounds + n * network->model->variables, p->row, p->low + at,
+                          p->high + at, p->proven + n * values);
+        p->refined[n].iterations += p->results[n].iterations;
+        p->results[n] = p->refined[n];
+    }
+    return MB_OK;
+}
+
+/* ------------------------------------------------------------------------ running -- */
 
 void mb_predictor_interrupt(mb_predictor *p) {
     if (p == NULL) return;
@@ -91,8 +181,8 @@ static mb_status predict(mb_predictor *p, const mb_dataset_info *data, mb_predic
     }
     MB_TRY(status);
     MB_TRY(mb_network_observe(network, count, p->values, p->shown, p->observed));
-    MB_TRY(mb_solver_solve(p->solver, count, p->observed, NULL, p->q, p->logits, p->results,
-                           &p->report));
+    MB_TRY(solve(p, count));
+    if (p->tolerance > 0) MB_TRY(refine(p, count));
     for (size_t n = 0; n < count; ++n) {
         mb_network_read_out(network, p->kernels, p->logits + n * network->model->size,
                             p->probabilities + n * network->info.probabilities);
@@ -123,6 +213,9 @@ mb_status mb_predictor_run(mb_predictor *p, const mb_dataset *dataset, size_t co
                                .logits = p->logits,
                                .probabilities = p->probabilities,
                                .results = p->results,
+                               .low = p->tolerance > 0 ? p->low : NULL,
+                               .high = p->tolerance > 0 ? p->high : NULL,
+                               .proven = p->tolerance > 0 ? p->proven : NULL,
                                .report = &p->report};
         MB_TRY(predict(p, data, &chunk, show, context));
         bool stopping = atomic_exchange(&p->stopping, false);

@@ -21,7 +21,7 @@
 #define STEPS_MAX 40
 #define HALVINGS_MAX 6
 /* What the linear systems are solved to. */
-#define SYSTEM_TOLERANCE 1e-3
+#define SYSTEM_TOLERANCE 1e-2
 #define SYSTEM_ITERATIONS 1000
 /* A step is kept if it shrinks W to this. */
 #define KEEP 0.9
@@ -42,7 +42,7 @@ typedef struct refinement {
     mb_solver *solver;
     const int32_t *observed; /* of the group */
     const float *start;
-    double tolerance;
+    const mb_refine_settings *settings;
     size_t count;
     double *u, *from, *y, *q, *g;   /* [count][size]                     */
     double *bounds;                 /* [count][variables]                */
@@ -194,11 +194,25 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
     }
 }
 
+/* Whether all winners that are asked for are proven. */
+static bool winners_proven(const refinement *r, size_t n) {
+    const mb_model *model = r->solver->model;
+    for (size_t i = 0; i < r->settings->winner_count; ++i) {
+        size_t v = r->settings->winners[i];
+        if (value_of(r, n, v) != MB_HIDDEN) continue;
+        if (!mb_winner_proven(r->g + n * model->size + model->variable_offset[v],
+                              model->variable_k[v], r->bounds[n * model->variables + v], NULL)) {
+            return false;
+        }
+    }
+    return r->settings->winner_count > 0;
+}
+
 /* After a measurement: is the sample done, has it a direction to go on in, or was the step too long? */
 static void decide(const refinement *r, size_t n, double merit, double floor) {
     size_t size = r->solver->model->size;
     refined *s = &r->samples[n];
-    bool small = s->result.certificate <= r->tolerance;
+    bool small = s->result.certificate <= r->settings->tolerance || winners_proven(r, n);
     bool at_floor = s->result.certificate <= NEAR_FLOOR * floor;
     if (small || at_floor || s->last) {
         s->result.outcome = small ? MB_CONVERGED : MB_FLOOR;
@@ -385,19 +399,34 @@ static mb_status refine(refinement *r, size_t batch, const int32_t *observed, co
     return MB_OK;
 }
 
+static mb_status settings_check(const mb_model *model, const mb_refine_settings *settings) {
+    if (!(settings->tolerance > 0)) {
+        return mb_fail(MB_EINVAL, "mb_solver_refine: tolerance = %g is not above 0",
+                       settings->tolerance);
+    }
+    if (settings->winner_count > 0 && settings->winners == NULL) {
+        return mb_fail(MB_EINVAL, "mb_solver_refine: winners is NULL");
+    }
+    for (size_t i = 0; i < settings->winner_count; ++i) {
+        if (settings->winners[i] < model->variables) continue;
+        return mb_fail(MB_EINVAL, "mb_solver_refine: there is no variable %zu, only %zu",
+                       settings->winners[i], model->variables);
+    }
+    return MB_RESERVED("mb_refine_settings", settings);
+}
+
 mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *observed,
-                           const float *start, double tolerance, double *q, double *logits,
-                           double *bounds, mb_result *results, mb_report *report) {
-    if (solver == NULL || ((start == NULL || q == NULL) && batch > 0)) {
+                           const float *start, const mb_refine_settings *settings, double *q,
+                           double *logits, double *bounds, mb_result *results,
+                           mb_report *report) {
+    if (solver == NULL || settings == NULL || ((start == NULL || q == NULL) && batch > 0)) {
         return mb_fail(MB_EINVAL, "mb_solver_refine: NULL argument");
     }
     double began = mb_clock();
     MB_TRY(mb_batch_check("mb_solver_refine", solver->model, batch));
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_finite_check("start", batch, solver->model->size, start));
-    if (!(tolerance > 0)) {
-        return mb_fail(MB_EINVAL, "mb_solver_refine: tolerance = %g is not above 0", tolerance);
-    }
+    MB_TRY(settings_check(solver->model, settings));
     if (!solver->settings.certify) {
         return mb_fail(MB_EINVAL, "mb_solver_refine needs a solver with certify = yes");
     }
@@ -406,7 +435,7 @@ mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *obser
         return mb_fail(MB_ENOTSUP, "mb_solver_refine: the solution need not be unique");
     }
     mb_report own = {0};
-    refinement r = {.solver = solver, .tolerance = tolerance};
+    refinement r = {.solver = solver, .settings = settings};
     mb_status status = prepare(solver, &r);
     if (status == MB_OK) {
         status = refine(&r, batch, observed, start, q, logits, bounds, results, &own);
