@@ -117,7 +117,7 @@ mb_status mb_predictor_refine(mb_predictor *p, double tolerance, bool until_prov
 }
 
 /* Newton's method converges fast from a good start, which forward-backward finds more cheaply. */
-#define PROOF_TOLERANCE 1e-3
+#define PROOF_TOLERANCE 3e-4
 #define PROOF_ITERATIONS 200
 
 static mb_status solve(mb_predictor *p, size_t count) {

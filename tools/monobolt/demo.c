@@ -409,7 +409,7 @@ static int print_text(const demo *d, const char *page, const char *picture) {
     if (isfinite(m->certificate)) {
         printf("  %-24s %8.2g    l2 distance to the only answer, at most; mean\n", "certificate",
                m->certificate);
-        printf("  %-24s %8.2g    the same, of the pictures\n", "", d->worst);
+        printf("  %-24s %8.2g    the same, of the pictures, refined in double\n", "", d->worst);
     }
     printf("\n%s\n%s: open it in a browser, it needs no network\n", picture, page);
     return CLI_OK;

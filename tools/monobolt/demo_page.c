@@ -178,7 +178,8 @@ static bool gallery(FILE *out, const demo *d) {
     }
     if (isfinite(d->worst)) {
         fputs(" q is the model's answer, q* the unique solution: the bound on their distance, over "
-              "all variables, is proven for each image.",
+              "all variables, is proven for each image. Percentages are softmax(T z) of the logits z, with a "
+              "temperature T that was learned; a label is proven where no other can win at q*.",
               out);
     }
     fputs("</p>\n", out);
