@@ -6,6 +6,7 @@
  */
 #include "tiny_network.h"
 
+#include "monobolt/sample.h"
 #include "monobolt/support.h"
 
 #define PINNED(type, size) assert_int_equal(sizeof(type), size)
@@ -30,6 +31,8 @@ static void test_sizes(void **state) {
     PINNED(mb_schema_settings, 72);
     PINNED(mb_score, 64);
     PINNED(mb_fit, 48);
+    PINNED(mb_sample_settings, 152);
+    PINNED(mb_log_z, 64);
 }
 
 /* A nonzero reserved field is refused wherever a struct goes in. */
