@@ -89,7 +89,8 @@ typedef struct mb_log_z {
     double error;        /* its standard error; not to be believed where `effective` is small        */
     double effective;    /* (sum w)^2 / sum w^2: of how many runs the estimate is made               */
     double base;         /* log Z of the base                                                        */
-    double reserved[4];
+    double deviation;    /* of the log weights: above 1, log_z is too low by more than `error`       */
+    double reserved[3];
 } mb_log_z;
 
 /* Returning false ends the call with MB_ESTOPPED. */

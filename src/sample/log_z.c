@@ -78,12 +78,15 @@ static double make_base(mb_sampler *s, const float *q) {
 
 /* Log of the mean weight; its error to first order. */
 static void estimate(const mb_sampler *s, mb_log_z *result) {
-    double top = -INFINITY, sum = 0, squares = 0, n = (double)s->count;
+    double top = -INFINITY, sum = 0, squares = 0, n = (double)s->count, mean = 0, logs = 0;
     for (size_t i = 0; i < s->count; ++i) add_log(&top, &sum, s->weights[i]);
     for (size_t i = 0; i < s->count; ++i) squares += exp(2 * (s->weights[i] - top));
+    for (size_t i = 0; i < s->count; ++i) mean += s->weights[i] / n;
+    for (size_t i = 0; i < s->count; ++i) logs += pow(s->weights[i] - mean, 2);
     double spread = squares / n - sum * sum / n / n; /* of the weights, over exp(2 top) */
     result->log_z = result->base + top + log(sum / n);
     result->effective = sum * sum / squares;
+    result->deviation = n > 1 ? sqrt(logs / (n - 1)) : INFINITY;
     result->error = n > 1 ? sqrt(fmax(spread, 0) / (n - 1)) / (sum / n) : INFINITY;
 }
 
