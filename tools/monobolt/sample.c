@@ -316,7 +316,7 @@ static void print_log_z(const sampling *s, int32_t label, const mb_log_z *z, dou
            "             %lld runs of %lld levels, worth %.1f; their logs deviate by %.2g; base %.4f\n"
            "  at least   %.4f, by mean field (-F)\n",
            z->log_z, z->error, (long long)s->count, (long long)s->settings.levels, z->effective,
-           z->deviation, z->base, bound);
+           z->deviation, fabs(z->base) < 5e-5 ? 0 : z->base, bound);
     if (isfinite(exact)) printf("  exact      %.4f, all states counted up\n", exact);
     if (!(z->effective > 0.5 * (double)s->count) && s->count > 1) {
         cli_remark("few runs carry the estimate: it is too low by more than its error says; more --levels "
