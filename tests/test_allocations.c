@@ -5,6 +5,7 @@
  * so that it sees what the library itself asks for, whichever way.
  */
 #include "dense.h"
+#include "monobolt/sample.h"
 #include "solver/solver.h"
 #include "tiny_network.h"
 
@@ -117,6 +118,63 @@ static void test_solve_allocates_nothing(void **state) {
             mb_model_destroy(model);
         }
     }
+}
+
+/* -------------------------------------------------------------------- sampling -- */
+
+static void test_sweep_allocates_nothing(void **state) {
+    (void)state;
+    random_spec spec;
+    mb_random r;
+    mb_model *model;
+    mb_sampler *sampler;
+    mb_sample_settings settings;
+    mb_log_z z;
+    mb_random_seed(&r, 2);
+    random_spec_make(&spec, &r, 2, MB_FULL, true, 0.01);
+    assert_ok(mb_model_create(&model, &spec.desc));
+    random_parameters(model, &r, 0.4, 1);
+    mb_sample_settings_default(&settings);
+    settings.threads = 2, settings.square = 2, settings.levels = 5, settings.base = MB_BASE_BIAS;
+    assert_ok(mb_sampler_create(&sampler, model, &settings, 3));
+    long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
+    assert_ok(mb_sampler_start(sampler, NULL, NULL));
+    assert_ok(mb_sampler_sweep(sampler, 20));
+    assert_ok(mb_sampler_log_z(sampler, NULL, NULL, &z, NULL, NULL));
+    assert_int_equal(__atomic_load_n(&allocations, __ATOMIC_RELAXED), before);
+    mb_sampler_destroy(sampler);
+    mb_model_destroy(model);
+}
+
+/* A sampler, unmasking, and counting, failing one allocation later each time. */
+static void test_every_allocation_fails_in_sampling(void **state) {
+    (void)state;
+    const tiny_spec small = {.side = 2, .channels = 1, .bins = 2, .classes = 2, .m = -0.5};
+    mb_network *network;
+    mb_sample_settings settings;
+    long failures = 0;
+    succeeded(mb_network_load(&network, tiny_write("sampled.ini", &small)));
+    mb_sample_settings_default(&settings);
+    settings.rounds = 2, settings.threads = 1;
+    for (long n = 1;; ++n) {
+        mb_sampler *sampler = NULL;
+        int32_t values[5] = {-1, -1, -1, -1, 1};
+        double log_z;
+        mb_memory_fail_at(n);
+        mb_status status = mb_sampler_create(&sampler, mb_network_model(network), &settings, 2);
+        if (status != MB_OK) assert_null(sampler);
+        if (status == MB_OK) status = mb_unmask(network, &settings, NULL, 1, values, NULL, NULL, NULL);
+        if (status == MB_OK) status = mb_model_log_z(mb_network_model(network), NULL, &log_z);
+        mb_memory_fail_at(0);
+        mb_sampler_destroy(sampler);
+        if (status == MB_OK) break;
+        assert_int_equal(status, MB_ENOMEM);
+        assert_non_null(strstr(mb_error(), "out of memory"));
+        ++failures;
+    }
+    print_message("%ld allocation points\n", failures);
+    assert_true(failures > 10);
+    mb_network_destroy(network);
 }
 
 /* -------------------------------------------------------------------- learning -- */
@@ -272,6 +330,8 @@ int main(void) {
         cmocka_unit_test(test_solve_allocates_nothing),
         cmocka_unit_test(test_memory_by_iterations),
         cmocka_unit_test(test_given_step_needs_less),
+        CASE(test_sweep_allocates_nothing),
+        CASE(test_every_allocation_fails_in_sampling),
         CASE(test_step_allocates_nothing),
         CASE(test_every_allocation_fails_in_learning),
     };

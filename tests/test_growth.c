@@ -7,6 +7,7 @@
 #include "tiny_network.h"
 
 #include "monobolt/rbm.h"
+#include "monobolt/sample.h"
 #include "monobolt/support.h"
 
 #define PINNED(type, size) assert_int_equal(sizeof(type), size)
@@ -38,6 +39,8 @@ static void test_sizes(void **state) {
     PINNED(mb_rbm_answer, 40);
     PINNED(mb_rbm_metrics, 80);
     PINNED(mb_rbm_evaluation, 80);
+    PINNED(mb_sample_settings, 152);
+    PINNED(mb_log_z, 64);
 }
 
 /* A nonzero reserved field is refused wherever a struct goes in. */

@@ -9,6 +9,7 @@
 
 #include "learn/learn.h"
 #include "model/network.h"
+#include "monobolt/sample.h"
 
 enum { SIDE = 5, BINS = 3, CLASSES = 3, PIXELS = SIDE * SIDE, FAR = 2, NEAR = 0 };
 
@@ -444,10 +445,26 @@ static void test_resume(void **state) {
     end(&s), end(&other);
 }
 
+/* Chains would let the two tiers differ, so states are refused; what is unmasked is seen by both. */
+static void test_samples(void **state) {
+    (void)state;
+    mb_network *network;
+    int32_t values[2 * (PIXELS + 1)];
+    mb_sample_settings settings;
+    succeeded(mb_network_load(&network, spec_write(0, NULL, "")));
+    failed_as(mb_network_states(network, 0, NULL, NULL), MB_ENOTSUP, "2 tiers carry the pixels");
+    mb_sample_settings_default(&settings);
+    settings.rounds = 4, settings.threads = 1;
+    for (size_t i = 0; i < 2 * (PIXELS + 1); ++i) values[i] = MB_HIDDEN;
+    succeeded(mb_unmask(network, &settings, NULL, 2, values, NULL, NULL, NULL));
+    for (size_t i = 0; i < 2 * (PIXELS + 1); ++i) assert_in_range(values[i], 0, 2);
+    mb_network_destroy(network);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(test_spec_refused),  CASE(test_gain_not_monotone), CASE(test_spec_many), CASE(test_observe),    CASE(test_probabilities),
-        CASE(test_evaluate),      CASE(test_gradient),          CASE(test_loss_falls), CASE(test_round_trip), CASE(test_resume),
+        CASE(test_evaluate),      CASE(test_gradient),          CASE(test_loss_falls), CASE(test_round_trip), CASE(test_resume),       CASE(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 #include "cli.h"
 
 extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
-    command_spec, command_plot, command_inspect, command_bench, command_rbm_train, command_rbm_eval,
-    command_rbm_infer;
+    command_sample, command_spec, command_plot, command_inspect, command_bench, command_rbm_train,
+    command_rbm_eval, command_rbm_infer;
 
 static const cli_command *const commands[] = {
     &command_demo,
@@ -16,6 +16,7 @@ static const cli_command *const commands[] = {
     &command_train,
     &command_eval,
     &command_infer,
+    &command_sample,
     &command_plot,
     &command_inspect,
     &command_bench,
@@ -47,6 +48,8 @@ static const cli_note examples[] = {
      "measure at four shares of shown pixels, five masks each"},
     {"monobolt infer models/mnist.safetensors data/mnist --limit 20 --mask top",
      "complete the upper halves of twenty digits, in out/infer"},
+    {"monobolt sample models/mnist.safetensors --label all --count 10",
+     "make up ten pictures of each digit, in out/sample"},
     {"monobolt plot out/mnist/metrics.csv out/mnist-paper/metrics.csv --reference 0.9295:paper",
      "compare two runs, and both with a figure of the paper, in out/plot.svg"},
     {"monobolt inspect models/mnist-paper.ini --json", "the tiers, the spectrum and the step"},

@@ -56,11 +56,12 @@ void pictures_destroy(pictures *p);
 
 /* Whether they are well formed: to be asked first, so that nothing is loaded in vain. */
 bool pictures_options(const cli_args *args);
+uint64_t pictures_seed(const cli_args *args); /* --seed, after that */
 
 /* Creates, and fills from operands 1, 2, ... up to --limit, as --fit and --invert say; then masks them as
  * --mask says. One of network and rbm is given. Exit codes.                                   */
 int pictures_load(pictures *p, const cli_args *args, const mb_network *network, const mb_rbm *rbm);
-int pictures_hide(pictures *p, const cli_args *args);
+int pictures_hide(pictures *p, const cli_args *args, uint64_t seed);
 /* The file, or the dataset, that picture i is from; returns out. */
 enum { PICTURES_SOURCE = 8192 };
 const char *pictures_source(const pictures *p, size_t i, char out[PICTURES_SOURCE]);

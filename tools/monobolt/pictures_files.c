@@ -22,6 +22,11 @@ bool pictures_options(const cli_args *args) {
            cli_integer(args, "columns", 1, 100, &number) && data_split(cli_text(args, "split"), &split);
 }
 
+uint64_t pictures_seed(const cli_args *args) {
+    int64_t seed = 0;
+    return cli_integer(args, "seed", 0, INT64_MAX, &seed) ? (uint64_t)seed : 0;
+}
+
 int pictures_load(pictures *p, const cli_args *args, const mb_network *network, const mb_rbm *rbm) {
     size_t operands = args->operand_count - 1, count = 0;
     int64_t limit;
@@ -98,14 +103,12 @@ static int mask_all(pictures *p, const char *kind) {
     return code;
 }
 
-int pictures_hide(pictures *p, const cli_args *args) {
+int pictures_hide(pictures *p, const cli_args *args, uint64_t seed) {
     const char *kind = cli_text(args, "mask");
     size_t count;
-    int64_t seed;
     const mb_setting *table = mb_mask_settings_table(&count);
     mb_mask_settings mask = {0};
     mb_settings_default(table, count, &mask);
-    if (!cli_integer(args, "seed", 0, INT64_MAX, &seed)) return CLI_USAGE;
     if (mb_settings_set(table, count, &mask, "observe", cli_text(args, "observe")) != MB_OK ||
         mb_settings_set(table, count, &mask, "patch", cli_text(args, "patch")) != MB_OK) {
         return cli_usage("--%s", mb_error());
@@ -116,7 +119,7 @@ int pictures_hide(pictures *p, const cli_args *args) {
         return cli_usage("--mask %s is not one of: random, patch, top, bottom, none, alpha, a PNG file",
                          kind);
     }
-    return pictures_mask(p, &mask, (uint64_t)seed);
+    return pictures_mask(p, &mask, seed);
 }
 
 /* ---------------------------------------------------------------------------- files -- */

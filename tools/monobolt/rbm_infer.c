@@ -134,7 +134,7 @@ static int run(const cli_args *args) {
         code = infer_folder_check(cli_text(args, "out"), args->operands + 1, args->operand_count - 1);
     }
     if (code == CLI_OK) code = pictures_load(&f.pictures, args, NULL, f.rbm);
-    if (code == CLI_OK) code = pictures_hide(&f.pictures, args);
+    if (code == CLI_OK) code = pictures_hide(&f.pictures, args, pictures_seed(args));
     if (code == CLI_OK) {
         code = photos_background_rbm(&f.pictures, &f.settings, cli_has(args, "invert"));
     }

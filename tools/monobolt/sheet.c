@@ -28,9 +28,10 @@ static void colour(uint8_t rgb[3], const uint8_t *pixel, uint32_t channels) {
     for (int i = 0; i < 3; ++i) rgb[i] = pixel[channels == 3 ? i : 0];
 }
 
+static const uint8_t hidden[3] = {58, 88, 160};
+
 static void draw(const canvas *c, const sheet *s, size_t n, size_t top, size_t left,
                  uint32_t zoom) {
-    static const uint8_t hidden[3] = {58, 88, 160};
     size_t pixels = (size_t)s->height * s->width;
     for (size_t i = 0; i < pixels; ++i) {
         size_t at = (n * pixels + i) * s->channels, y = top + i / s->width, x = left + i % s->width;
@@ -54,6 +55,34 @@ mb_status sheet_write(const sheet *s, const char *path, uint32_t columns, uint32
     for (size_t n = 0; n < s->count; ++n) {
         draw(&c, s, n, MARGIN + n / columns * (s->height + MARGIN),
              MARGIN + n % columns * (triple + MARGIN), zoom);
+    }
+    mb_status status = mb_png_write(path, c.rgb, (uint32_t)c.height, (uint32_t)c.width, 3);
+    free(c.rgb);
+    return status;
+}
+
+/* One picture; shown: NULL: all of it is. */
+static void draw_one(const canvas *c, const sheet_grid *s, const uint8_t *image, const uint8_t *shown,
+                     size_t top, size_t left, uint32_t zoom) {
+    for (size_t i = 0; i < (size_t)s->height * s->width; ++i) {
+        uint8_t rgb[3];
+        colour(rgb, image + i * s->channels, s->channels);
+        put(c, top + i / s->width, left + i % s->width, zoom, shown && !shown[i] ? hidden : rgb);
+    }
+}
+
+mb_status sheet_grid_write(const sheet_grid *s, const char *path, uint32_t columns, uint32_t zoom) {
+    if (columns > s->count) columns = (uint32_t)s->count;
+    size_t rows = (s->count + columns - 1) / columns, size = (size_t)s->height * s->width * s->channels;
+    size_t step_x = s->width + GAP, step_y = s->height + GAP, first = s->before ? 1 : 0;
+    canvas c = {.width = zoom * ((columns + first) * step_x + GAP), .height = zoom * (rows * step_y + GAP)};
+    c.rgb = malloc(c.width * c.height * 3);
+    if (c.rgb == NULL) return MB_ENOMEM;
+    memset(c.rgb, 255, c.width * c.height * 3);
+    for (size_t n = 0; n < s->count; ++n) {
+        size_t top = GAP + n / columns * step_y, left = GAP + (n % columns + first) * step_x;
+        draw_one(&c, s, s->images + n * size, NULL, top, left, zoom);
+        if (s->before && n % columns == 0) draw_one(&c, s, s->before, s->shown, top, GAP, zoom);
     }
     mb_status status = mb_png_write(path, c.rgb, (uint32_t)c.height, (uint32_t)c.width, 3);
     free(c.rgb);

@@ -22,6 +22,16 @@ typedef struct sheet {
  * pixels are blue in the first picture of each.                                             */
 mb_status sheet_write(const sheet *s, const char *path, uint32_t columns, uint32_t zoom);
 
+/* Pictures side by side [count][height][width][channels], `columns` in a row. With `before`, one picture
+ * whose hidden pixels are blue, each row begins with it.                                    */
+typedef struct sheet_grid {
+    size_t count;
+    uint32_t height, width, channels;
+    const uint8_t *images;
+    const uint8_t *before, *shown; /* or NULL */
+} sheet_grid;
+mb_status sheet_grid_write(const sheet_grid *s, const char *path, uint32_t columns, uint32_t zoom);
+
 /* completed [height][width][channels]: what is shown as it is, the rest as the mean of
  * values [bins] by probabilities [height][width][channels][bins].                           */
 void sheet_complete(uint8_t *completed, const uint8_t *original, const uint8_t *shown,
