@@ -126,6 +126,79 @@ static void test_winners(void **state) {
     mb_model_destroy(model);
 }
 
+/* Centred weights do not depend on their mean, however large: both models have the same solution. */
+static void test_large_mean(void **state) {
+    (void)state;
+    mb_tier_desc tier = {.name = "a", .height = 1, .width = 1, .groups = 2, .cardinality = 3};
+    mb_block_desc block = {0, 0, MB_DENSE};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .m = 0.5, .monotone = true, .center = true};
+    double q[2][6], z[2][6], bounds[2][2];
+    mb_result results[2];
+    for (int large = 0; large < 2; ++large) {
+        mb_model *model;
+        size_t count;
+        assert_ok(mb_model_create(&model, &desc));
+        float *w = mb_model_weights(model, 0, &count), start[6];
+        for (size_t i = 0; i < count; ++i) w[i] = (float)(large * 65536 + (int)(i * 37 % 101 - 50) / 128.0); /* exact */
+        assert_ok(mb_model_update(model));
+        mb_solver *solver = solver_of(model, 1e-4);
+        assert_ok(mb_solver_solve(solver, 1, NULL, NULL, start, NULL, NULL, NULL));
+        assert_ok(mb_solver_refine(solver, 1, NULL, start, &(mb_refine_settings){.tolerance = 1e-300}, q[large], z[large], bounds[large], &results[large], NULL));
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+    double distance = 0;
+    for (int i = 0; i < 6; ++i) {
+        distance += (q[0][i] - q[1][i]) * (q[0][i] - q[1][i]);
+        assert_below(fabs(z[0][i] - z[1][i]), bounds[0][i / 3] + bounds[1][i / 3]);
+    }
+    assert_below(sqrt(distance), results[0].certificate + results[1].certificate);
+    assert_below(results[1].certificate, 1e-12);
+}
+
+/* Without weights log Z is known: minus a free energy is never above it, though biases are large and
+ * rows of q do not quite sum to one.                                                         */
+static void test_large_biases(void **state) {
+    (void)state;
+    mb_tier_desc tier = {.name = "a", .height = 1, .width = 1, .groups = 4, .cardinality = 3};
+    mb_block_desc block = {0, 0, MB_DENSE};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .m = 0.5, .monotone = true};
+    for (int trial = 0; trial < 24; ++trial) {
+        mb_model *model;
+        size_t count;
+        long double log_z = 0;
+        assert_ok(mb_model_create(&model, &desc));
+        float *b = mb_model_bias(model, 0, &count);
+        for (size_t i = 0; i < count; ++i) b[i] = (float)(1e6 + 0.125 * (double)(i % 3) * trial + 0.375 * (double)(i / 3));
+        for (size_t v = 0; v < count; v += 3) {
+            long double sum = 0;
+            for (size_t i = v; i < v + 3; ++i) sum += expl((long double)b[i] - b[v]);
+            log_z += b[v] + logl(sum);
+        }
+        assert_ok(mb_model_update(model));
+        mb_solver_settings s;
+        mb_solver_settings_default(&s);
+        s.method = trial % 2 ? MB_FRANK_WOLFE : MB_FORWARD_BACKWARD;
+        if (trial % 2) s.lambda = 1, s.alpha = 0.01, s.max_iterations = 100, s.tolerance = 1e-12;
+        mb_solver *solver;
+        mb_result single, result;
+        float start[12];
+        double q[12];
+        assert_ok(mb_solver_create(&solver, model, &s));
+        assert_ok(mb_solver_solve(solver, 1, NULL, NULL, start, NULL, &single, NULL));
+        assert_true(-(long double)single.free_energy <= log_z);
+        assert_ok(mb_solver_refine(solver, 1, NULL, start, &(mb_refine_settings){.tolerance = 1e-9}, q, NULL, NULL, &result, NULL));
+        assert_true(-(long double)result.free_energy <= log_z);
+        assert_true(-(long double)result.free_energy >= log_z - 1e-3L);
+        mb_solver_destroy(solver);
+        mb_model_destroy(model);
+    }
+    double z[2] = {1000000.1, 1000000.7}, low[2], high[2];
+    mb_probability_range(z, 2, 0.7, 0, low, high);
+    long double p = 1 / (1 + expl((long double)0.7 * ((long double)z[1] - z[0])));
+    assert_true(low[0] <= p && p <= high[0] && high[0] - low[0] < 1e-11);
+}
+
 /* A tolerance of 1e-300 ends at the floor of double, which is far below that of float. */
 static void test_floor(void **state) {
     (void)state;
@@ -222,6 +295,6 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_winners), cmocka_unit_test(test_floor), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_winners), cmocka_unit_test(test_large_mean), cmocka_unit_test(test_large_biases), cmocka_unit_test(test_floor), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

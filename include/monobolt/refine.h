@@ -27,7 +27,8 @@ typedef struct mb_refine_settings {
 
 /* Better answers to what mb_solver_solve has answered.
  *   observed  [batch][variables]  as for mb_solver_solve
- *   start     [batch][size]       its answers q; one plain update is made from there
+ *   start     [batch][size]       its answers q (rows are made to sum to one); one plain update is made
+ *                                 from there
  *   q         [batch][size]       out: marginals
  *   logits    [batch][size]       out, or NULL: Phi q + b
  *   bounds    [batch][variables]  out, or NULL: no logit of the variable is further than this from that
@@ -36,6 +37,8 @@ typedef struct mb_refine_settings {
  *                                 Newton's, applications those of Phi in double; MB_FLOOR: rounding in
  *                                 double keeps it from what was asked for
  *   report                        out, or NULL: time, iterations and samples that converged
+ * Samples that were not begun when the time limit or an interrupt came have their start as q, logits
+ * of 0, and certificates and bounds of INFINITY.
  * Needs a model whose solution is proven to be unique: else MB_ENOTSUP.                         */
 MB_API mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *observed,
                                   const float *start, const mb_refine_settings *settings, double *q,

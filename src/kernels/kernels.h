@@ -106,11 +106,11 @@ typedef struct mb_interleaved_kernels {
 } mb_interleaved_kernels;
 
 /* Sums over rows for the certificate (solver/certificate.c). With d = u - g and UNIT half a unit in
- * the last place of 1, t = |d - its q-weighted mean| + 2 UNIT |g|. All but the entropy are upper
+ * the last place of 1, t = |d - its q-weighted mean| + UNIT (3 |g| + 2 |u|). All but the entropy are upper
  * bounds.                                                                                    */
 typedef struct mb_misfit_sums {
     double squares;  /* (d - its mean)^2                                       */
-    double slack;    /* (2 UNIT g)^2                                           */
+    double slack;    /* (UNIT (3 |g| + 2 |u|))^2                               */
     double weighted; /* W = q t^2                                              */
     double entropy;  /* q u                                                    */
     float largest;   /* R = max t, of any row                                  */

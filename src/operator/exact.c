@@ -89,11 +89,9 @@ static void pack_line(const mb_exact *e, const mb_block *block, exact_block *to,
     for (size_t first = 0; first < to->in; first += tier->channels) { /* cell by cell */
         for (uint32_t g = 0; g < tier->groups; ++g) {
             size_t at = first + tier->group[g].channel, k = tier->group[g].k;
-            double mean = 0;
-            for (size_t i = 0; e->model->desc.center && i < k; ++i) mean += w[(at + i) * to->taps];
-            mean /= (double)k;
+            mb_mean mean = mb_mean_of(e->model, w + at * to->taps, k, to->taps);
             for (size_t i = at; i < at + k; ++i) {
-                double value = w[i * to->taps] - mean;
+                double value = w[i * to->taps] - mean.first - mean.rest;
                 to->forward[(tap * to->in + i) * to->outs + o] = value;
                 to->backward[(tap * to->outs + o) * to->in + i] = value;
             }

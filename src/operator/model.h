@@ -121,6 +121,14 @@ uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, ui
 /* The Gram matrices G_v of one class in double, group by group, lower triangles: [gram_size]. */
 void mb_class_gram(const mb_model *model, size_t tier, size_t class, double *gram);
 
+/* What centring takes off the k weights of a group, `stride` apart: first + rest, of which `rest` is
+ * what rounding left in w - first, so that w - first - rest is right to the last digit of itself,
+ * however large the mean is.                                                                */
+typedef struct mb_mean {
+    double first, rest;
+} mb_mean;
+mb_mean mb_mean_of(const mb_model *model, const float *w, size_t k, size_t stride);
+
 /* Turns the gradients by the effective weights, by G_v (any square matrix per class) and by
  * s_v (per class) into the gradient by the weights, which is added to `gradient`.
  *   effective  [weight_count], changed on the way

@@ -59,6 +59,16 @@ static size_t tap_index(const mb_block *block, uint32_t channels, size_t o, size
 DEFINE_CENTER(center_weights, float)
 DEFINE_CENTER(center_gradient, double)
 
+mb_mean mb_mean_of(const mb_model *model, const float *w, size_t k, size_t stride) {
+    mb_mean mean = {0, 0};
+    if (!model->desc.center) return mean;
+    for (size_t i = 0; i < k; ++i) mean.first += w[i * stride];
+    mean.first /= (double)k;
+    for (size_t i = 0; i < k; ++i) mean.rest += w[i * stride] - mean.first;
+    mean.rest /= (double)k;
+    return mean;
+}
+
 /* gram[g] += the outer products of one row of A, entries `stride` apart; lower triangles. `line`
  * holds the weights themselves: they are centred here, in double, so that G_v and the norms do not
  * carry the rounding of the effective weights.                                              */
@@ -67,12 +77,13 @@ static void gram_add_line(const mb_model *model, const mb_tier *tier, double *gr
     for (uint32_t g = 0; g < tier->groups; ++g) {
         uint32_t k = tier->group[g].k;
         const float *w = line + tier->group[g].channel * stride;
-        double *out = gram + tier->group[g].gram, mean = 0;
-        for (uint32_t i = 0; model->desc.center && i < k; ++i) mean += w[i * stride];
-        mean /= k;
+        double *out = gram + tier->group[g].gram;
+        mb_mean mean = mb_mean_of(model, w, k, stride);
         for (uint32_t i = 0; i < k; ++i) {
-            double wi = w[i * stride] - mean;
-            for (uint32_t j = 0; j <= i; ++j) out[i * k + j] += wi * (w[j * stride] - mean);
+            double wi = w[i * stride] - mean.first - mean.rest;
+            for (uint32_t j = 0; j <= i; ++j) {
+                out[i * k + j] += wi * (w[j * stride] - mean.first - mean.rest);
+            }
         }
     }
 }

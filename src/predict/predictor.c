@@ -123,8 +123,9 @@ mb_status mb_predictor_refine(mb_predictor *p, double tolerance, bool until_prov
 static mb_status solve(mb_predictor *p, size_t count) {
     mb_solver_settings *settings = &p->solver->settings, kept = *settings;
     if (p->tolerance > 0) {
+        bool finer = settings->stop == MB_STOP_RESIDUAL && settings->tolerance < PROOF_TOLERANCE;
         settings->stop = MB_STOP_RESIDUAL;
-        if (settings->tolerance > PROOF_TOLERANCE) settings->tolerance = PROOF_TOLERANCE;
+        if (!finer) settings->tolerance = PROOF_TOLERANCE;
         if (settings->max_iterations < PROOF_ITERATIONS) settings->max_iterations = PROOF_ITERATIONS;
     }
     mb_status status = mb_solver_solve(p->solver, count, p->observed, NULL, p->q, p->logits,

@@ -3,6 +3,7 @@
  * What is shown, with proof: the range of every probability, and whether its largest is certain, from
  * logits in double and bounds of their distance to those of the exact solution.
  */
+#include <math.h>
 #include <string.h>
 
 #include "monobolt/refine.h"
@@ -15,8 +16,12 @@ static double part_logits(const mb_part *part, size_t v, size_t at, uint32_t k,
     memset(z, 0, k * sizeof *z);
     for (size_t t = 0; t < part->tier_count; ++t) {
         const mb_tier *tier = part->tiers[t];
-        for (uint32_t i = 0; i < k; ++i) z[i] += logits[tier->offset + at + i];
-        bound += bounds[tier->first_variable + v];
+        double largest = 0;
+        for (uint32_t i = 0; i < k; ++i) {
+            z[i] += logits[tier->offset + at + i];
+            largest = fmax(largest, fabs(z[i]));
+        }
+        bound += bounds[tier->first_variable + v] + (t > 0 ? 2 * MB_UNIT_DOUBLE * largest : 0);
     }
     return bound;
 }

@@ -272,7 +272,8 @@ void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {
     }
     if (energy) {
         double inhibition = mb_self_inhibition(model, slot->solve.q);
-        slack = energy_slack(solver, &p, &e, &sums);
+        slack = energy_slack(solver, &p, &e, &sums) +
+                off * (fabs(sums.entropy) + p.size_logits + p.size_biases + (double)hidden);
         result->free_energy = sums.entropy - 0.5 * (p.logits + p.biases - inhibition) + slack;
     }
     result->certificate = isnan(best.distance) ? INFINITY : best.distance;

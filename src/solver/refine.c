@@ -88,9 +88,10 @@ static void marginals(const refinement *r, size_t n) {
             top = fmax(top, u[at + i]);
         }
         for (size_t i = 0; i < k; ++i) sum += exp(u[at + i] - top);
-        for (size_t i = 0; i < k; ++i) {
-            u[at + i] -= top + log(sum);
-            q[at + i] = value == MB_HIDDEN ? exp(u[at + i]) : value == (int32_t)i;
+        for (size_t i = 0; i < k; ++i) { /* first the top, which may be large */
+            u[at + i] -= top;
+            q[at + i] = value == MB_HIDDEN ? exp(u[at + i]) / sum : value == (int32_t)i;
+            u[at + i] -= log(sum);
         }
     }
 }
@@ -114,7 +115,7 @@ static mb_misfit_sums misfit(const refinement *r, size_t n, mb_slot *slot) {
                 sums.entropy += q[i] * u[i];
             }
             for (size_t i = at; i < at + k; ++i) {
-                double d = u[i] - g[i], e = 2 * MB_UNIT_DOUBLE * (fabs(g[i]) + fabs(u[i]));
+                double d = u[i] - g[i], e = 4 * MB_UNIT_DOUBLE * (fabs(g[i]) + fabs(u[i]));
                 double t = fabs(d - weighted) + e;
                 sums.squares += (d - mean) * (d - mean);
                 sums.slack += e * e;
@@ -144,7 +145,9 @@ static mb_errors errors_of(const mb_solver *solver, size_t hidden) {
                        .whole = product + sqrt((double)solver->model->variables) * diagonal};
 }
 
-static double energy(const refinement *r, size_t n, double entropy, const mb_errors *e) {
+/* *slack: a bound of its rounding error, which is included. */
+static double energy(const refinement *r, size_t n, double entropy, const mb_errors *e,
+                     double *slack) {
     const mb_model *model = r->solver->model;
     const double *q = r->q + n * model->size, *g = r->g + n * model->size;
     float *qf = r->qf + n * model->size;
@@ -160,9 +163,11 @@ static double energy(const refinement *r, size_t n, double entropy, const mb_err
         }
     }
     double inhibition = mb_self_inhibition(model, qf);
-    double terms = (double)model->size * MB_UNIT_DOUBLE * (size + fabs(entropy));
-    return entropy - 0.5 * (sum - inhibition) + terms + mb_self_inhibition_error(model) +
-           (e->norm * e->rows + sqrt(square) * e->whole) / 2;
+    double terms = (double)(model->size + 64) * MB_UNIT_DOUBLE *
+                   (size + fabs(entropy) + (double)model->variables);
+    *slack = terms + mb_self_inhibition_error(model) +
+             (e->norm * e->rows + sqrt(square) * e->whole) / 2;
+    return entropy - 0.5 * (sum - inhibition) + *slack;
 }
 
 /* The certificate of a sample, its result, and the bounds of its logits. */
@@ -171,6 +176,7 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
     const mb_solver *solver = r->solver;
     const mb_model *model = solver->model;
     mb_result *result = &r->samples[n].result;
+    const float *bias = mb_phi_bias(solver->worker[0].phi);
     size_t hidden = 0;
     *sums = misfit(r, n, slot);
     *floor = 0;
@@ -180,17 +186,23 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
     if (hidden > 0) best = mb_bounds_of(solver, slot, sums, &e, floor);
     double off = (double)(model->max_k + EXTRA) * MB_UNIT_DOUBLE * sqrt((double)hidden);
     result->certificate = isnan(best.distance) ? INFINITY : best.distance * (1 + 1e-5) + off;
-    result->gap = isnan(best.gap) ? INFINITY : best.gap * (1 + 1e-5) + 1e-12 * fabs(sums->entropy);
+    double slack;
     result->residual = sqrt(sums->weighted);
-    result->free_energy = energy(r, n, sums->entropy, &e);
+    result->free_energy = energy(r, n, sums->entropy, &e, &slack);
+    result->gap = isnan(best.gap) ? INFINITY : best.gap * (1 + 1e-5) + 2 * slack;
     *floor += off;
     for (size_t v = 0; v < model->variables; ++v) {
         double rows, diagonal;
         mb_exact_norms(solver->exact, v, &rows, &diagonal);
         if (value_of(r, n, v) != MB_HIDDEN) diagonal = 0;
+        double largest = 0;
+        for (size_t i = 0; i < model->variable_k[v]; ++i) {
+            size_t at = model->variable_offset[v] + i;
+            largest = fmax(largest, fabs(r->g[n * model->size + at]) + fabs(bias[at]));
+        }
         r->bounds[n * model->variables + v] =
             (1 + 1e-5) * (diagonal * best.distance + rows * (best.reach + e.rows)) + e.whole +
-            1e-15 * fabs(r->g[n * model->size + model->variable_offset[v]]);
+            4 * MB_UNIT_DOUBLE * largest;
     }
 }
 
@@ -374,6 +386,21 @@ static mb_status prepare(mb_solver *solver, refinement *r) {
     return MB_OK;
 }
 
+/* Answers of samples that were not begun: what they would have started from. */
+static void leave_group(refinement *r) {
+    const mb_model *model = r->solver->model;
+    for (size_t n = 0; n < r->count; ++n) {
+        r->samples[n] = (refined){.result = {.outcome = MB_INTERRUPTED,
+                                             .residual = INFINITY,
+                                             .certificate = INFINITY,
+                                             .gap = INFINITY,
+                                             .free_energy = INFINITY}};
+        marginals(r, n);
+    }
+    for (size_t i = 0; i < r->count * model->variables; ++i) r->bounds[i] = INFINITY;
+    memset(r->g, 0, r->count * model->size * sizeof *r->g);
+}
+
 static mb_status refine(refinement *r, size_t batch, const int32_t *observed, const float *start,
                         double *q, double *logits, double *bounds, mb_result *results,
                         mb_report *report) {
@@ -383,7 +410,10 @@ static mb_status refine(refinement *r, size_t batch, const int32_t *observed, co
         r->count = batch - first < GROUP ? batch - first : GROUP;
         r->observed = observed ? observed + first * variables : NULL;
         r->start = start + first * size;
-        MB_TRY(refine_group(r));
+        if (first > 0 && mb_solver_stopping(r->solver))
+            leave_group(r);
+        else
+            MB_TRY(refine_group(r));
         memcpy(q + first * size, r->q, r->count * size * sizeof *q);
         if (logits) memcpy(logits + first * size, r->g, r->count * size * sizeof *q);
         if (bounds) memcpy(bounds + first * variables, r->bounds, r->count * variables * sizeof *q);
@@ -453,10 +483,12 @@ mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *obser
 void mb_probability_range(const double *logits, size_t k, double temperature, double bound,
                           double *low, double *high) {
     double top = -INFINITY, factor = exp(2 * fabs(temperature) * bound);
-    for (size_t i = 0; i < k; ++i) top = fmax(top, temperature * logits[i]);
-    for (size_t i = 0; i < k; ++i) {
-        double p = exp(temperature * logits[i] - top), others = 0;
-        for (size_t j = 0; j < k; ++j) others += j == i ? 0 : exp(temperature * logits[j] - top);
+    for (size_t i = 0; i < k; ++i) top = fmax(top, logits[i]);
+    for (size_t i = 0; i < k; ++i) { /* differences first: logits may be large */
+        double p = exp(temperature * (logits[i] - top)), others = 0;
+        for (size_t j = 0; j < k; ++j) {
+            others += j == i ? 0 : exp(temperature * (logits[j] - top));
+        }
         double up = isinf(factor) ? 1 : p * factor / (p * factor + others);
         double down = isinf(factor) ? 0 : p / (p + others * factor);
         low[i] = fmax(down * (1 - 1e-12), 0);

@@ -4,6 +4,7 @@
  */
 #include "data.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,9 +134,25 @@ size_t *data_offsets(const mb_network *network) {
 bool data_refine(const cli_args *args, double *tolerance, bool *prove) {
     *tolerance = 0;
     *prove = cli_has(args, "prove");
+    if (*prove && cli_has(args, "refine")) {
+        return cli_usage("--prove goes on until it is proven, --refine X until the certificate is X: "
+                         "give one of them"), false;
+    }
+    if ((*prove || cli_has(args, "refine")) && cli_set(args, "stop")) {
+        return cli_usage("--stop is of single precision, and does not go with --%s",
+                         *prove ? "prove" : "refine"), false;
+    }
     if (cli_has(args, "refine") && !cli_real(args, "refine", 1e-15, 1e6, tolerance)) return false;
     if (*prove && *tolerance == 0) *tolerance = PROOF_LEAST;
     return true;
+}
+
+double data_low(double low) {
+    return fmax(floor(1e6 * low) / 1e6, 0);
+}
+
+double data_high(double high) {
+    return fmin(ceil(1e6 * high) / 1e6, 1);
 }
 
 void data_exact(mb_solver_settings *settings) {

@@ -67,6 +67,9 @@ void data_exact(mb_solver_settings *settings);
 /* --refine and --prove: the certificate to refine to (0: not at all), and whether until it is proven.
  * False: the message is printed.                                                            */
 bool data_refine(const cli_args *args, double *tolerance, bool *prove);
+/* The ends of a range, rounded outwards to six decimals. */
+double data_low(double low);
+double data_high(double high);
 
 /* Whether the dataset that the network's spec names can be found here. */
 bool data_there(const mb_network *network);

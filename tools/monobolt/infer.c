@@ -78,8 +78,8 @@ static int write_table(const inference *f, const char *folder) {
         for (uint32_t c = 0; p && c < f->info->classes; ++c) fprintf(out, isfinite(p[c]) ? ",%.5f" : ",", p[c]);
         if (ranges(f)) {
             size_t at = i * f->info->classes + pictures_best(&f->pictures, i);
-            fprintf(out, ",%s,%.6f,%.6f", f->pictures.proven[i] ? "yes" : "no", f->pictures.low[at],
-                    f->pictures.high[at]);
+            fprintf(out, ",%s,%.6f,%.6f", f->pictures.proven[i] ? "yes" : "no",
+                    data_low(f->pictures.low[at]), data_high(f->pictures.high[at]));
         }
         fprintf(out, "\n");
     }
@@ -163,8 +163,8 @@ static json_t *json_answer(const inference *f, size_t i) {
     if (ranges(f)) {
         size_t at = i * f->info->classes + pictures_best(&f->pictures, i);
         json_object_set_new(entry, "proven", json_boolean(f->pictures.proven[i]));
-        json_object_set_new(entry, "low", cli_json_number(f->pictures.low[at]));
-        json_object_set_new(entry, "high", cli_json_number(f->pictures.high[at]));
+        json_object_set_new(entry, "low", cli_json_number(data_low(f->pictures.low[at])));
+        json_object_set_new(entry, "high", cli_json_number(data_high(f->pictures.high[at])));
     }
     return entry;
 }
@@ -212,8 +212,9 @@ static int print_results(const inference *f, const char *folder) {
     if (f->pictures.count > PRINTED) printf("  ... %zu more in results.csv\n", f->pictures.count - PRINTED);
     if (known > 0 && f->how.label == MB_HIDDEN) printf("%zu of %zu labels right\n", right, known);
     if (ranges(f)) printf("%zu of %zu labels proven\n", proven, f->pictures.count);
-    printf("in %s: %sresults.csv, pixels.npy%s\n", folder,
-           pictures_drawn(&f->pictures) ? "sheet.png, 00000.png ..., " : "", f->info->classes ? ", labels.npy" : "");
+    printf("in %s: %sresults.csv%s\n", folder,
+           pictures_drawn(&f->pictures) ? "sheet.png, 00000.png ..., " : "",
+           !f->save[PROBABILITIES] ? "" : f->info->classes ? ", pixels.npy, labels.npy" : ", pixels.npy");
     return CLI_OK;
 }
 

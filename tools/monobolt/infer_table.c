@@ -163,7 +163,7 @@ static mb_status show_known(void *context, size_t first, size_t count, int32_t *
 
 /* A line of FILE.cells.csv. */
 static void put_cell(filling *f, size_t row, const char *column, const char *text, double p,
-                     const double *range) {
+                     const double *range, bool certain) {
     FILE *out = f->files[CELLS].out;
     fprintf(out, "%zu,%zu,", row + 1, f->csv->lines[row + 1]);
     csv_field(out, column);
@@ -171,7 +171,7 @@ static void put_cell(filling *f, size_t row, const char *column, const char *tex
     csv_field(out, text);
     fputc(',', out);
     csv_number(out, 4, p);
-    if (range) fprintf(out, ",%.6f,%.6f", range[0], range[1]);
+    if (range) fprintf(out, ",%s,%.6f,%.6f", certain ? "yes" : "no", data_low(range[0]), data_high(range[1]));
     fputc('\n', out);
     if (f->json == NULL) return;
     json_t *cell = json_pack("{s:I,s:o,s:o,s:o}", "row", (json_int_t)row + 1,
@@ -179,8 +179,9 @@ static void put_cell(filling *f, size_t row, const char *column, const char *tex
                                              json_string_nocheck(text), "probability",
                                              cli_json_number(p));
     if (range) {
-        json_object_set_new(cell, "low", cli_json_number(range[0]));
-        json_object_set_new(cell, "high", cli_json_number(range[1]));
+        json_object_set_new(cell, "proven", json_boolean(certain));
+        json_object_set_new(cell, "low", cli_json_number(data_low(range[0])));
+        json_object_set_new(cell, "high", cli_json_number(data_high(range[1])));
     }
     json_array_append_new(f->json, cell);
 }
@@ -201,15 +202,17 @@ static void fill(filling *f, size_t row, size_t c, const float *p) {
     mb_column_decode(column, p, text, sizeof text);
     csv_field(f->files[FILLED].out, text);
     double range[2];
+    bool certain = f->certain && f->certain[c];
     if (!cli_has(f->args, "all")) {
-        put_cell(f, row, column->name, text, best, range_of(f, c, mb_column_best(column, p), range));
+        put_cell(f, row, column->name, text, best, range_of(f, c, mb_column_best(column, p), range),
+                 certain);
     }
     for (uint32_t i = 0; cli_has(f->args, "all") && i < column->cardinality; ++i) {
         if (column->kind == MB_COLUMN_NUMBER) {
             snprintf(text, sizeof text, "%.6g", column->means[i]);
-            put_cell(f, row, column->name, text, p[i], range_of(f, c, i, range));
+            put_cell(f, row, column->name, text, p[i], range_of(f, c, i, range), certain);
         } else {
-            put_cell(f, row, column->name, column->categories[i], p[i], range_of(f, c, i, range));
+            put_cell(f, row, column->name, column->categories[i], p[i], range_of(f, c, i, range), certain);
         }
     }
     ++f->filled;
@@ -305,7 +308,7 @@ static int fill_all(filling *f, mb_network *network, const mb_solver_settings *s
     }
     fputc('\n', f->files[FILLED].out);
     fprintf(f->files[CELLS].out, "row,line,column,value,probability%s\n",
-            f->refine > 0 ? ",low,high" : "");
+            f->refine > 0 ? ",proven,low,high" : "");
     fputs("row,line,filled,outcome,iterations,certificate\n", f->files[ROWS].out);
     mb_status status = mb_predictor_create(&predictor, network, settings);
     if (status == MB_OK) status = mb_predictor_refine(predictor, f->refine, f->prove);

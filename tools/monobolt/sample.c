@@ -343,7 +343,7 @@ static int run(const cli_args *args) {
 
 const cli_command command_sample = {
     .name = "sample",
-    .summary = "make up pictures, by class or from a part of one; log Z",
+    .summary = "make up pictures by class, or parts of one; log Z",
     .operands = "NETWORK",
     .least = 1,
     .most = 1,
