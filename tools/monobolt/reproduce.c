@@ -32,7 +32,7 @@ static const cli_option options[] = {
     {0}};
 
 static const reproduce_budget quick = {
-    .samples = 32, .pairs = 16, .steps = 20, .batch = 32, .max_iterations = 1000};
+    .samples = 24, .pairs = 16, .steps = 20, .batch = 32, .max_iterations = 1000};
 static const reproduce_budget paper = {.samples = 4000, .pairs = 400, .max_iterations = 100000};
 
 /* -------------------------------------------------------------------------- targets -- */
@@ -177,7 +177,7 @@ void reproduce_put(reproduction *r, const char *part, const char *row, const cha
     fputc(',', r->csv);
     put_number(r->csv, value);
     fputc(',', r->csv);
-    put_number(r->csv, from_paper);
+    if (isfinite(from_paper)) fprintf(r->csv, "%.5g", from_paper); /* all the digits it gives */
     fputc('\n', r->csv);
 }
 
@@ -222,6 +222,7 @@ static void command_of(reproduction *r) {
     for (size_t i = 0; list[i].name; ++i) {
         for (size_t k = 0; k < sizeof repeated / sizeof *repeated; ++k) {
             if (strcmp(list[i].name, repeated[k]) || !r->args->values[i]) continue;
+            if (strcmp(list[i].name, "metrics") == 0 && strcmp(r->target, "iterations") != 0) continue;
             if (used >= sizeof r->command) continue;
             used += (size_t)snprintf(r->command + used, sizeof r->command - used, " --%s %s",
                                      list[i].name, r->args->values[i]);
