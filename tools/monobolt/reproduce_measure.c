@@ -509,7 +509,7 @@ static int compare(comparing *c, const update *u, mb_stop stop, const char *row,
     return CLI_OK;
 }
 
-/* The paper's tolerances, and two beyond them. */
+/* From the paper's largest tolerance to two beyond its smallest. */
 static const double pair_tolerances[] = {0.1, 0.01, 0.001, 0.0001, 1e-5, 1e-6};
 enum { PAIRS = sizeof pair_tolerances / sizeof *pair_tolerances };
 

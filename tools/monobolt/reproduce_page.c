@@ -118,6 +118,21 @@ typedef struct drawing {
     size_t count;
 } drawing;
 
+static void swap(double *a, double *b) {
+    double kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Lines run to the right, where their names stand; tolerances fall. */
+static void to_the_right(double *x, double *y, size_t count) {
+    if (count == 0 || !(x[count - 1] < x[0])) return;
+    for (size_t i = 0, k = count - 1; i < k; ++i, --k) {
+        swap(&x[i], &x[k]);
+        swap(&y[i], &y[k]);
+    }
+}
+
 /* Series without a single point are left out. */
 static void draw_panel(drawing *d, const mb_csv *csv, const reproduce_target *t,
                        const reproduce_view *v) {
@@ -136,6 +151,7 @@ static void draw_panel(drawing *d, const mb_csv *csv, const reproduce_target *t,
             d->y[d->used++] = y;
         }
         if (!any) continue;
+        to_the_right(d->x + first, d->y + first, d->used - first);
         d->series[d->count][drawn++] = (mb_plot_series){
             .name = label_of(names[k]), .x = d->x + first, .y = d->y + first, .count = d->used - first};
     }
