@@ -348,7 +348,7 @@ static void say_ratio(FILE *out, const mb_csv *csv, const char *state, const cha
     fprintf(out, "%s model, %s, both to a residual of %s: mean distance to ours %s, mean sum of the "
                  "certificates %s: ",
             state, label_of(update), last, distance, bound);
-    fputs(ratio <= 1 ? "the same fixed point, as far as can be proven.<br>\n"
+    fputs(ratio <= 1 ? "within the bounds; both approach the one fixed point.<br>\n"
                      : "not the same point: some distance is above its bound.<br>\n",
           out);
 }
