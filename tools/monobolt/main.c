@@ -7,7 +7,7 @@
 
 extern const cli_command command_demo, command_fetch, command_train, command_eval, command_infer,
     command_sample, command_spec, command_plot, command_inspect, command_bench, command_rbm_train,
-    command_rbm_eval, command_rbm_infer;
+    command_rbm_eval, command_rbm_infer, command_reproduce;
 
 static const cli_command *const commands[] = {
     &command_demo,
@@ -20,6 +20,7 @@ static const cli_command *const commands[] = {
     &command_plot,
     &command_inspect,
     &command_bench,
+    &command_reproduce,
     &command_rbm_train,
     &command_rbm_eval,
     &command_rbm_infer,
@@ -36,6 +37,7 @@ static const cli_note files[] = {
     {"out/NAME/metrics.csv", "a line per epoch"},
     {"out/NAME/metrics.svg", "the same as a picture"},
     {"out/rbm-NAME/rbm.safetensors", "what rbm train made of data/NAME, with the same files beside it"},
+    {"out/reproduce/index.html", "the paper's comparisons, each with its CSV and SVG beside it"},
     {"out/demo/index.html", "what demo found, as a page that needs no network"},
     {0}};
 
@@ -53,6 +55,7 @@ static const cli_note examples[] = {
     {"monobolt plot out/mnist/metrics.csv out/mnist-paper/metrics.csv --reference 0.9295:paper",
      "compare two runs, and both with a figure of the paper, in out/plot.svg"},
     {"monobolt inspect models/mnist-paper.ini --json", "the tiers, the spectrum and the step"},
+    {"monobolt reproduce residual-monotone", "the paper's table of update residuals, in small"},
     {"monobolt rbm train mnist", "train the restricted Boltzmann machine that the paper compares with"},
     {"monobolt rbm eval out/rbm-mnist/rbm.safetensors --both --observe 0.2,0.4,0.6,0.8",
      "measure it by mean-field and by Gibbs sampling"},

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * monobolt reproduce: which targets there are, what is measured and what is kept, the files.
+ */
+#include "reproduce.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data.h"
+
+#define SPEC "models/mnist-paper.ini"
+#define TRAINED "models/checkpoints/mnist-paper/checkpoint.safetensors"
+
+static const cli_option options[] = {
+    {"budget", "quick|paper", "quick", "a few minutes, or as much as the paper did"},
+    {"out", "DIR", "out/reproduce", "where the files go"},
+    {"again", NULL, NULL, "measure also what has a CSV file already"},
+    {"spec", "SPEC", SPEC, "the model"},
+    {"network", "NETWORK", NULL,
+     "a trained one, beside the models that are made here; default: " TRAINED ", if the spec is the default one"},
+    {"metrics", "CSV", NULL,
+     "for iterations: the metrics.csv of a training; default: a training is made"},
+    {"data", "NAME|DIR", NULL, "a folder, or a name below data/; default: what the spec names"},
+    {"samples", "N", "0", "test samples of each measurement; 0: the budget's"},
+    {"steps", "N", "0", "of each training; 0: the budget's"},
+    {"threads", "N", "0", "worker threads; 0: one per processor"},
+    {"json", NULL, NULL, "print JSON"},
+    {0}};
+
+static const reproduce_budget quick = {
+    .samples = 24, .pairs = 16, .steps = 20, .batch = 32, .max_iterations = 1000};
+static const reproduce_budget paper = {.samples = 4000, .pairs = 400, .max_iterations = 100000};
+
+/* -------------------------------------------------------------------------- targets -- */
+
+#define RESIDUAL_VIEWS                                                                             \
+    {"residual", "relative update residual", .table = true, .row_head = "trained with"},           \
+    {"converged", "share of samples whose step fell below 0.001", .table = true,                   \
+     .row_head = "trained with"},                                                                  \
+    {"iterations", "steps taken, at most 100", .table = true, .row_head = "trained with"},         \
+    {"error", "label error", .table = true, .row_head = "trained with"},                           \
+    {"curve-krahenbuhl", "residual, trained with Krähenbühl", .panel = true, .y_log = true},       \
+    {"curve-baque", "residual, trained with Baqué", .panel = true, .y_log = true},                 \
+    {"curve-ours", "residual, trained with ours", .panel = true, .y_log = true},                   \
+    {"curve-network", "residual, the trained network", .panel = true, .y_log = true}
+
+static const reproduce_view residual_views[] = {RESIDUAL_VIEWS, {0}};
+
+static const reproduce_view frank_wolfe_views[] = {
+    {"iterations-initial", "iterations to a residual, initial model", .table = true,
+     .row_head = "update"},
+    {"iterations-trained", "iterations to a residual, trained model", .table = true,
+     .row_head = "update"},
+    {"milliseconds-initial", "ms per sample to a residual, initial model", .table = true,
+     .row_head = "update"},
+    {"milliseconds-trained", "ms per sample to a residual, trained model", .table = true,
+     .row_head = "update"},
+    {"tv-initial", "total variation to ours, initial model", .table = true, .row_head = "update"},
+    {"tv-trained", "total variation to ours, trained model", .table = true, .row_head = "update"},
+    {"agreement-initial", "distance of marginals and certificates, initial model", .table = true,
+     .row_head = "ours to λ = 1"},
+    {"agreement-trained", "distance of marginals and certificates, trained model", .table = true,
+     .row_head = "ours to λ = 1"},
+    {"curve-initial", "residual, initial model", .panel = true, .y_log = true},
+    {"curve-trained", "residual, trained model", .panel = true, .y_log = true},
+    {0}};
+
+static const reproduce_view convergence_views[] = {
+    {"iterations-initial", "iterations, initial model", .table = true, .panel = true, .y_log = true,
+     .row_head = "update"},
+    {"milliseconds-initial", "ms per sample, initial model", .table = true, .panel = true,
+     .y_log = true, .row_head = "update"},
+    {"tv-initial", "total variation, ours to Baqué, initial model", .table = true, .panel = true,
+     .y_log = true, .row_head = "stopped when"},
+    {"agreement-initial", "distance of marginals and certificates, initial model", .table = true,
+     .row_head = "ours to Baqué"},
+    {"iterations-trained", "iterations, trained model", .table = true, .panel = true, .y_log = true,
+     .row_head = "update"},
+    {"milliseconds-trained", "ms per sample, trained model", .table = true, .panel = true,
+     .y_log = true, .row_head = "update"},
+    {"tv-trained", "total variation, ours to Baqué, trained model", .table = true, .panel = true,
+     .y_log = true, .row_head = "stopped when"},
+    {"agreement-trained", "distance of marginals and certificates, trained model", .table = true,
+     .row_head = "ours to Baqué"},
+    {0}};
+
+static const reproduce_view iterations_views[] = {
+    {"mean", "mean over the training", .table = true},
+    {"iterations", "forward iterations per sample", .panel = true, .reference_label = "paper: below 6",
+     .reference = 6},
+    {0}};
+
+const reproduce_target reproduce_targets[] = {
+    {"residual-monotone", "Residuals of the three updates, monotone model",
+     "The paper's table of relative update residuals: models trained with each update, by the gradient of "
+     "its iterations; inference with each, until a step is below 0.001 or after 100 steps, then one "
+     "undamped update. It finds that Krähenbühl's diverges unless the model was trained with it. A last "
+     "row has a network that was trained for longer, with ours and the implicit gradient.",
+     "steps", true, residual_views, reproduce_residual_monotone, reproduce_say_residual},
+    {"residual-free", "Residuals of the three updates, free model",
+     "The same without the constraint that makes the model monotone.", "steps", true, residual_views,
+     reproduce_residual_free, reproduce_say_residual},
+    {"frank-wolfe", "Regularised Frank-Wolfe",
+     "The paper shows that forward-backward converges faster than regularised Frank-Wolfe with λ = 0.7, as "
+     "a figure without numbers. All with the same step; the curves are residuals of q = softmax(Φq + b), "
+     "the tables are of each update's own residual.",
+     "steps", true, frank_wolfe_views, reproduce_frank_wolfe, reproduce_say_limit},
+    {"convergence", "Convergence, and whether Baqué's fixed point is the true one",
+     "The paper says that ours takes fewer iterations than Baqué's, and that on an untrained model the "
+     "distance between the two stays large. Here both are run to the same tolerance by both rules: a short "
+     "step, which a small α makes short anywhere, and a small residual of q = softmax(Φq + b).",
+     "tolerance", true, convergence_views, reproduce_convergence, reproduce_say_agreement},
+    {"iterations", "Forward iterations in training",
+     "The paper: on average fewer than six forward iterations over 40 epochs.", "epoch", false,
+     iterations_views, reproduce_iterations, reproduce_say_iterations},
+    {0}};
+
+/* What else the paper shows. */
+static const struct {
+    const char *name, *instead;
+} later[] = {
+    {"accuracy", "monobolt eval measures label accuracy"},
+    {"imputation", "monobolt eval measures squared errors"},
+    {"rbm", "monobolt rbm train and rbm eval make the baseline"},
+    {"patch", "monobolt eval --mask patch measures it"},
+    {"extrapolation", "monobolt eval --observe takes several shares"},
+    {"cifar10", "no model for it is shipped"},
+};
+
+static void target_names(char *out, size_t room) {
+    int used = 0;
+    for (const reproduce_target *t = reproduce_targets; t->name && (size_t)used < room; ++t) {
+        used += snprintf(out + used, room - (size_t)used, "%s, ", t->name);
+    }
+    snprintf(out + used, room - (size_t)used, "all");
+}
+
+static int unknown_target(const char *name) {
+    char names[512], shown[MB_CSV_SHOWN];
+    target_names(names, sizeof names);
+    for (size_t i = 0; i < sizeof later / sizeof *later; ++i) {
+        if (strcmp(later[i].name, name) != 0) continue;
+        return cli_usage("target '%s' is not made yet (%s); there are: %s", name, later[i].instead,
+                         names);
+    }
+    return cli_usage("no target '%s'; there are: %s", mb_csv_shown(shown, name), names);
+}
+
+/* ---------------------------------------------------------------------------- lines -- */
+
+/* A field in quotes where it needs them. */
+static void put_field(FILE *out, const char *text) {
+    if (text[strcspn(text, ",\"\n\r")] == '\0') {
+        fputs(text, out);
+        return;
+    }
+    fputc('"', out);
+    for (; *text; ++text) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void put_number(FILE *out, double value) {
+    if (isfinite(value)) fprintf(out, "%.4g", value);
+}
+
+void reproduce_put(reproduction *r, const char *part, const char *row, const char *column, double x,
+                   double value, double from_paper) {
+    fprintf(r->csv, "%s,%s,%s,", part, row, column);
+    put_number(r->csv, x);
+    fputc(',', r->csv);
+    put_number(r->csv, value);
+    fputc(',', r->csv);
+    if (isfinite(from_paper)) fprintf(r->csv, "%.5g", from_paper); /* all the digits it gives */
+    fputc('\n', r->csv);
+}
+
+void reproduce_setup(reproduction *r, const char *what, const char *value, const char *from_paper) {
+    fputs("setup,", r->csv);
+    put_field(r->csv, what);
+    fputs(",,,", r->csv);
+    put_field(r->csv, value);
+    fputc(',', r->csv);
+    put_field(r->csv, from_paper);
+    fputc('\n', r->csv);
+}
+
+void reproduce_progress(const reproduction *r, const char *format, ...) {
+    char what[256], bar[21];
+    double share = r->total > 0 ? (double)r->done / (double)r->total : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    for (int i = 0; i < 20; ++i) bar[i] = i < 20 * share ? '#' : '.';
+    bar[20] = '\0';
+    cli_progress("%s [%s] %s", r->target, bar, what);
+}
+
+/* -------------------------------------------------------------------------- running -- */
+
+static bool has_csv(const reproduction *r, const reproduce_target *t) {
+    char path[REPRODUCE_PATH];
+    struct stat exists;
+    snprintf(path, sizeof path, "%s/%s.csv", r->folder, t->name);
+    return stat(path, &exists) == 0;
+}
+
+/* The command with all that decides what is measured. */
+static void command_of(reproduction *r) {
+    static const char *const repeated[] = {"spec", "network", "metrics", "data", "samples", "steps",
+                                           "threads"};
+    const cli_option *list = r->args->command->options;
+    size_t used = (size_t)snprintf(r->command, sizeof r->command, "monobolt reproduce %s --budget %s",
+                                   r->target, cli_text(r->args, "budget"));
+    for (size_t i = 0; list[i].name; ++i) {
+        for (size_t k = 0; k < sizeof repeated / sizeof *repeated; ++k) {
+            if (strcmp(list[i].name, repeated[k]) || !r->args->values[i]) continue;
+            if (strcmp(list[i].name, "metrics") == 0 && strcmp(r->target, "iterations") != 0) continue;
+            if (used >= sizeof r->command) continue;
+            used += (size_t)snprintf(r->command + used, sizeof r->command - used, " --%s %s",
+                                     list[i].name, r->args->values[i]);
+        }
+    }
+}
+
+static void setup_all(reproduction *r) {
+    reproduce_setup(r, "command", r->command, "");
+    reproduce_setup(r, "budget", cli_text(r->args, "budget"), "");
+    reproduce_setup(r, "model", r->spec, "");
+}
+
+/* Measures into memory; the file is written whole at the end. */
+static int measure(reproduction *r, const reproduce_target *t) {
+    char *text = NULL, path[REPRODUCE_PATH], seconds[32];
+    size_t length = 0;
+    double began = cli_clock();
+    r->csv = open_memstream(&text, &length);
+    if (r->csv == NULL) return cli_fail("out of memory");
+    fputs("part,row,column,x,value,paper\n", r->csv);
+    r->done = r->total = 0;
+    setup_all(r);
+    int code = t->measure(r);
+    cli_progress_end();
+    snprintf(seconds, sizeof seconds, "%.1f", cli_clock() - began);
+    reproduce_setup(r, "seconds", seconds, "");
+    bool good = !ferror(r->csv);
+    good = fclose(r->csv) == 0 && good;
+    if (code == CLI_OK && !good) code = cli_fail("out of memory");
+    snprintf(path, sizeof path, "%s/%s.csv", r->folder, t->name);
+    if (code == CLI_OK && mb_file_save(path, text, length) != MB_OK) {
+        code = cli_fail("%s", mb_error());
+    }
+    free(text);
+    return code;
+}
+
+/* What is said of a target, after its files are there. */
+static int report(const reproduction *r, const reproduce_target *t, bool kept, json_t *list) {
+    mb_csv *csv;
+    int code = reproduce_load(&csv, r, t);
+    if (code != CLI_OK) return code;
+    const char *seconds = reproduce_find(csv, "setup", "seconds", "", "value");
+    const char *command = reproduce_find(csv, "setup", "command", "", "value");
+    if (kept && strcmp(command, r->command) != 0) {
+        cli_remark("%s.csv was made by another command, %s; --again measures anew", t->name, command);
+    }
+    if (list) {
+        char file[2][REPRODUCE_PATH];
+        snprintf(file[0], sizeof file[0], "%s/%s.csv", r->folder, t->name);
+        snprintf(file[1], sizeof file[1], "%s/%s.svg", r->folder, t->name);
+        json_array_append_new(
+            list, json_pack("{s:s,s:b,s:o,s:I,s:s,s:s}", "target", t->name, "kept", kept, "seconds",
+                            cli_json_number(strtod(seconds, NULL)), "lines", (json_int_t)csv->rows, "csv",
+                            file[0], "svg", file[1]));
+    } else {
+        printf("%-18s %s", t->name, kept ? "kept" : "measured");
+        if (!kept) printf(" in %s s", seconds);
+        printf(": %s/%s.csv, .svg\n", r->folder, t->name);
+        fflush(stdout);
+    }
+    mb_csv_destroy(csv);
+    return CLI_OK;
+}
+
+static int one(reproduction *r, const reproduce_target *t, json_t *list) {
+    bool kept = has_csv(r, t) && !cli_has(r->args, "again");
+    r->target = t->name;
+    command_of(r);
+    int code = kept ? CLI_OK : measure(r, t);
+    if (code == CLI_OK) code = reproduce_draw(r, t);
+    if (code == CLI_OK) code = reproduce_page(r); /* after each: an interrupted run has a page too */
+    return code == CLI_OK ? report(r, t, kept, list) : code;
+}
+
+static bool read_options(reproduction *r, const cli_args *args) {
+    int64_t samples, steps;
+    const char *budget = cli_text(args, "budget");
+    r->args = args;
+    r->folder = cli_text(args, "out");
+    r->spec = cli_text(args, "spec");
+    r->network = cli_text(args, "network");
+    r->metrics = cli_text(args, "metrics");
+    if (r->network == NULL && strcmp(r->spec, SPEC) == 0) r->network = TRAINED;
+    if (strcmp(budget, "quick") != 0 && strcmp(budget, "paper") != 0) {
+        return cli_usage("--budget %s is neither quick nor paper", budget), false;
+    }
+    r->budget = strcmp(budget, "quick") == 0 ? quick : paper;
+    if (!cli_integer(args, "samples", 0, 1000000, &samples) ||
+        !cli_integer(args, "steps", 0, 1000000000, &steps) ||
+        !cli_integer(args, "threads", 0, 1024, &r->threads)) {
+        return false;
+    }
+    r->threads = cli_threads(r->threads);
+    if (samples > 0) r->budget.samples = r->budget.pairs = (size_t)samples;
+    if (steps > 0) r->budget.steps = (uint64_t)steps;
+    return true;
+}
+
+static int run(const cli_args *args) {
+    reproduction r = {0};
+    const char *name = args->operands[0];
+    const reproduce_target *t = reproduce_targets;
+    bool all = strcmp(name, "all") == 0;
+    if (!read_options(&r, args)) return CLI_USAGE;
+    while (!all && t->name && strcmp(t->name, name) != 0) ++t;
+    if (t->name == NULL) return unknown_target(name);
+    int code = folder_make(r.folder);
+    json_t *list = cli_has(args, "json") ? json_array() : NULL;
+    for (; code == CLI_OK && t->name; ++t) {
+        code = one(&r, t, list);
+        if (!all) break;
+    }
+    if (code == CLI_OK && list) {
+        char page[REPRODUCE_PATH];
+        snprintf(page, sizeof page, "%s/index.html", r.folder);
+        return cli_json(json_pack("{s:s,s:o}", "page", page, "targets", list));
+    }
+    json_decref(list);
+    if (code == CLI_OK) printf("%s/index.html: open it in a browser\n", r.folder);
+    return code;
+}
+
+const cli_command command_reproduce = {
+    .name = "reproduce",
+    .summary = "measure the paper's comparisons anew",
+    .operands = "TARGET",
+    .least = 1,
+    .most = 1,
+    .about = "Targets: residual-monotone, residual-free (the three updates after up to 100 steps, on models "
+             "trained with each), frank-wolfe, convergence (iterations and time to tolerances; whether two "
+             "updates end at the same point), iterations (in training); all: each of them.\n"
+             "Each writes TARGET.csv and TARGET.svg into the output folder, and its section of index.html, "
+             "whose numbers are read back from the CSV. A target whose CSV is there already is not "
+             "measured again without --again: a run that was ended goes on with the next target. Networks "
+             "that were trained for a target are kept in models below the folder, with their specs, and "
+             "used again.",
+    .options = options,
+    .run = run};
