@@ -138,10 +138,6 @@ class Model:
         u = np.zeros(self.n)
         q, r = point(u)
         for _ in range(200):
-            def cov(x):
-                x = np.where(hidden, q * x, 0)
-                return x - q * np.add.reduceat(x, self.first)[self.of] * hidden
-
             root = np.sqrt(q) * hidden
 
             def project(x):

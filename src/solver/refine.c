@@ -96,7 +96,7 @@ static void marginals(const refinement *r, size_t n) {
     }
 }
 
-/* As kernels->misfit, in double; *energy: q'g + q'b over all variables. */
+/* As kernels->misfit, in double. */
 static mb_misfit_sums misfit(const refinement *r, size_t n, mb_slot *slot) {
     const mb_solver *solver = r->solver;
     const double *u = r->u + n * solver->model->size, *q = r->q + n * solver->model->size;

@@ -55,12 +55,6 @@ static mb_status finish(const void *self, const char *path) {
     return mb_rbm_save(((const learner *)self)->rbm, path);
 }
 
-static bool go_on(void *context, size_t done, size_t total) {
-    (void)context;
-    cli_progress("testing: %zu of %zu", done, total);
-    return !training_stopped();
-}
-
 /* At 40 % of the pixels shown, as the paper does. */
 static int test(void *self) {
     learner *l = self;
@@ -75,7 +69,7 @@ static int test(void *self) {
         settings.pixel_steps = l->test_steps;
         settings.threads = l->run.threads;
         mb_rbm_evaluation how = {
-            .settings = &settings, .seed = 1, .limit = (size_t)l->run.validate, .progress = go_on};
+            .settings = &settings, .seed = 1, .limit = (size_t)l->run.validate, .progress = training_go_on};
         mb_status status = mb_rbm_evaluate(&l->metrics[method], l->rbm, l->tests, &how);
         if (status == MB_ESTOPPED) return CLI_OK; /* the epoch's line goes without */
         if (status != MB_OK) return cli_fail("%s", mb_error());

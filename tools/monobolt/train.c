@@ -60,18 +60,12 @@ static mb_status finish(const void *self, const char *path) {
     return mb_network_save(((const learner *)self)->network, path);
 }
 
-static bool go_on(void *context, size_t done, size_t total) {
-    (void)context;
-    cli_progress("testing: %zu of %zu", done, total);
-    return !training_stopped();
-}
-
 static int test(void *self) {
     learner *l = self;
     mb_solver_settings settings = *mb_network_solver_settings(l->network);
     settings.threads = l->run.threads;
     mb_evaluation how = {
-        .settings = &settings, .seed = 1, .limit = (size_t)l->run.validate, .progress = go_on};
+        .settings = &settings, .seed = 1, .limit = (size_t)l->run.validate, .progress = training_go_on};
     l->tested = false;
     if (l->tests == NULL || training_stopped()) return CLI_OK;
     mb_status status = mb_evaluate(&l->metrics, l->network, l->tests, &how);

@@ -52,6 +52,12 @@ bool training_stopped(void) {
     return stopped != 0;
 }
 
+bool training_go_on(void *context, size_t done, size_t total) {
+    (void)context;
+    cli_progress("testing: %zu of %zu", done, total);
+    return !training_stopped();
+}
+
 /* ------------------------------------------------------------------------ paths -- */
 
 static const char *const outputs[] = {"checkpoint.safetensors", "network.safetensors",

@@ -80,6 +80,8 @@ typedef struct training {
 bool training_options(training *t, const cli_args *args);
 /* A signal came. */
 bool training_stopped(void);
+/* For the progress of an evaluation: shows it, and ends it when the run is stopped. */
+bool training_go_on(void *context, size_t done, size_t total);
 
 /* Makes and locks the folder of --out, or out/NAME. Then, once there is something to resume: goes on from the
  * checkpoint if --resume says so, and refuses to write over one otherwise. Exit codes.          */
