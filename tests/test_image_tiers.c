@@ -11,7 +11,7 @@
 #include "model/network.h"
 #include "monobolt/sample.h"
 
-enum { SIDE = 5, BINS = 3, CLASSES = 3, PIXELS = SIDE * SIDE, FAR = 2, NEAR = 0 };
+enum { SIDE = 5, BINS = 3, CLASSES = 3, PIXELS = SIDE * SIDE, FAR = 2, NEAR = 0, LABEL = 4 };
 
 /* The first image tier is the third of the model, the second the first. */
 static const char *const text_of_spec = "[model]\n"                    /* 1  */
@@ -111,6 +111,11 @@ static void test_spec_refused(void **state) {
     refused(6, "cardinality = 4", 38, "image: far and near differ");
     refused(39, "label = near", 39, "label = near: not a 1x1 tier, or one that has a role already");
     refused(39, "label = far", 39, "label = far: not a 1x1 tier, or one that has a role already");
+    refused(39, "label = label\ngiven = nowhere", 40, "[data] given names tier 'nowhere'");
+    refused(39, "label = label\ngiven = label", 40, "given = label: not a 1x1 tier, or one that has a role already");
+    refused(39, "label = label\ngiven = near", 40, "given = near: not a 1x1 tier");
+    refused(39, "label = label\ngiven = top", 40, "given = top: not one variable of 3 categories, as label is");
+    refused(39, "given = label", 39, "given = label: there is no label");
     refused(7, "gain = 0.5", 7, "gain = 0.5");
     refused(7, "gain = 0", 7, "gain = 0");
     refused(7, "gain = nan", 7, "gain = nan");
@@ -185,6 +190,31 @@ static void test_observe(void **state) {
         assert_memory_equal(observed + n * variables, want, variables * sizeof *want);
     }
     free(observed), free(want);
+    mb_network_destroy(network);
+}
+
+/* A tier that hears a given label: shown with it, hidden with it, and no part of what is read. */
+static void test_given(void **state) {
+    (void)state;
+    mb_network *network = load("given = said\n[tier said]\ncardinality = 3\ngain = 64\n[block said said]\nkind = dense\n"
+                               "[block said far]\nkind = dense\n[mask]\ninject = 0.5\n");
+    mb_model *model = mb_network_model(network);
+    const mb_network_info *info = mb_network_describe(network);
+    size_t variables = mb_model_variables(model), size = mb_model_size(model);
+    uint8_t images[2 * PIXELS] = {0}, shown[2 * PIXELS] = {0};
+    int32_t labels[] = {MB_HIDDEN, 2}, *observed = malloc(2 * variables * sizeof *observed);
+    float *z = calloc(2 * size, sizeof *z), *p = calloc(2 * info->probabilities, sizeof *p);
+    draw(network, 4);
+    assert_false(mb_network_tier_visible(network, 5));
+    assert_int_equal(info->probabilities, PIXELS * BINS + CLASSES);
+    succeeded(pixel_observe(network, 2, images, shown, labels, observed));
+    for (size_t n = 0; n < 2; ++n) {
+        for (size_t v = 0; v < variables; ++v) assert_int_equal(observed[n * variables + v], v + 2 < variables ? MB_HIDDEN : labels[n]);
+    }
+    for (size_t i = size - CLASSES; i < size; ++i) z[size + i] = (float)i; /* what it says itself is not read */
+    succeeded(mb_network_probabilities(network, 2, z, p));
+    assert_memory_equal(p, p + info->probabilities, info->probabilities * sizeof *p);
+    free(observed), free(z), free(p);
     mb_network_destroy(network);
 }
 
@@ -283,9 +313,10 @@ static double plain_loss(mb_network *network, const mb_trainer *t, const double 
     dense d = dense_build(mb_model_describe(model), parameters);
     size_t count[BINS] = {0}, temperatures = w->temperature_per_pixel ? PIXELS : 1;
     double *q = malloc(d.n * sizeof *q), *z = malloc(d.n * sizeof *z), pixel = 0, total = 0, label = 0, labels = 0;
-    mb_tier_info far, near;
+    mb_tier_info far, near, named;
     succeeded(mb_model_tier(model, FAR, &far));
     succeeded(mb_model_tier(model, NEAR, &near));
+    succeeded(mb_model_tier(model, LABEL, &named));
     for (size_t n = 0; n < t->batch; ++n)
         for (size_t v = 0; v < PIXELS; ++v)
             if (t->observed[n * d.variables + near.first_variable + v] < 0) ++count[t->values[n * (PIXELS + 1) + v]];
@@ -305,8 +336,8 @@ static double plain_loss(mb_network *network, const mb_trainer *t, const double 
             double weight = w->balance > 0 ? (1 - w->balance) / (1 - pow(w->balance, (double)count[y])) : 1;
             pixel -= weight * pow(1 - exp(log_p), w->focal) * log_p, total += weight;
         }
-        if (seen[d.variables - 1] >= 0) continue;
-        label -= log_probability(z + d.n - CLASSES, CLASSES, exp(theta[temperatures]), t->values[n * (PIXELS + 1) + PIXELS], &wrong), labels += 1;
+        if (seen[named.first_variable] >= 0) continue;
+        label -= log_probability(z + named.offset, CLASSES, exp(theta[temperatures]), t->values[n * (PIXELS + 1) + PIXELS], &wrong), labels += 1;
     }
     dense_free(&d);
     free(q), free(z);
@@ -383,6 +414,8 @@ static void test_gradient(void **state) {
     check_gradient(TIGHT "[train]\nbatch = 3\nbalance = 0\nfocal = 0\ntemperature_per_pixel = no\n", 1);
     check_gradient(TIGHT "[train]\nbatch = 4\nbalance = 0.99\nfocal = 2\ntemperature_per_pixel = yes\n[mask]\ninject = 0.5\n", 2);
     check_gradient(TIGHT "adjoint_method = fixed-point\n[train]\nbatch = 3\n[mask]\nkind = top\n", 3);
+    check_gradient("given = said\n[tier said]\ncardinality = 3\ngain = 64\n[block said said]\nkind = dense\n[block said far]\nkind = dense\n" TIGHT
+                   "[train]\nbatch = 4\n[mask]\ninject = 0.5\n", 4);
 }
 
 static void test_loss_falls(void **state) {
@@ -463,7 +496,7 @@ static void test_samples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_spec_refused),  CASE(test_gain_not_monotone), CASE(test_spec_many), CASE(test_observe),    CASE(test_probabilities),
+        CASE(test_spec_refused),  CASE(test_gain_not_monotone), CASE(test_spec_many), CASE(test_observe), CASE(test_given),  CASE(test_probabilities),
         CASE(test_evaluate),      CASE(test_gradient),          CASE(test_loss_falls), CASE(test_round_trip), CASE(test_resume),       CASE(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

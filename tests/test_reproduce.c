@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-#include "../tools/monobolt/reproduce_measure.c"
+#include "../tools/monobolt/reproduce_networks.c"
+#include "../tools/monobolt/reproduce_updates.c"
 
 /* The rest of the tool is not needed here. */
 void reproduce_put(reproduction *r, const char *part, const char *row, const char *column, double x,
@@ -27,6 +28,10 @@ void reproduce_progress(const reproduction *r, const char *format, ...) {
     (void)r, (void)format;
 }
 void cli_progress_end(void) {}
+double cli_clock(void) {
+    static double now;
+    return now += 61; /* a checkpoint after each step */
+}
 void cli_remark(const char *format, ...) {
     (void)format;
 }
@@ -146,11 +151,60 @@ static void answers_agree_within_certificates(void **state) {
     mb_network_destroy(c.network);
 }
 
+/* Trains to `steps`, and notes what is put; an earlier run of the same folder is gone on with. */
+static char *training_noted(const char *folder, uint64_t steps, mb_network **network,
+                            const mb_dataset *digits) {
+    static const reproduce_watch watch = {put_step, keep_points, points_back};
+    char *text = NULL;
+    size_t length;
+    reproduction *r = calloc(1, sizeof *r);
+    r->folder = folder;
+    r->budget.steps = steps;
+    r->threads = 1;
+    r->csv = open_memstream(&text, &length);
+    assert_int_equal(mb_network_load(network, SPEC_FILE), MB_OK);
+    assert_int_equal(reproduce_train(r, *network, digits, "iterations", &watch), CLI_OK);
+    assert_int_equal(fclose(r->csv), 0);
+    free(r);
+    return text;
+}
+
+/* A training that was ended goes on to the same weights, and to the same lines. */
+static void trainings_go_on(void **state) {
+    char whole[] = "/tmp/reproduce-XXXXXX", parts[] = "/tmp/reproduce-XXXXXX", path[64], command[128];
+    mb_network *a, *b, *c;
+    mb_dataset *digits;
+    (void)state;
+    assert_non_null(mkdtemp(whole));
+    assert_non_null(mkdtemp(parts));
+    snprintf(path, sizeof path, "%s/models", whole);
+    assert_int_equal(mb_folder_make(path), MB_OK);
+    snprintf(path, sizeof path, "%s/models", parts);
+    assert_int_equal(mb_folder_make(path), MB_OK);
+    assert_int_equal(mb_digits_generate(&digits, 64, 8, 8, 1), MB_OK);
+    char *want = training_noted(whole, 6, &a, digits);
+    char *first = training_noted(parts, 4, &b, digits); /* its last checkpoint is of step 3 */
+    char *got = training_noted(parts, 6, &c, digits);
+    assert_string_equal(got, want);
+    assert_true(strlen(first) > 0 && strcmp(first, want) != 0);
+    size_t count;
+    const float *x = mb_model_parameters(mb_network_model(a), &count);
+    const float *y = mb_model_parameters(mb_network_model(c), &count);
+    assert_memory_equal(x, y, count * sizeof *x);
+    assert_int_equal(mb_network_describe(c)->steps, 6);
+    free(want), free(first), free(got);
+    mb_network_destroy(a), mb_network_destroy(b), mb_network_destroy(c);
+    mb_dataset_destroy(digits);
+    snprintf(command, sizeof command, "rm -r %s %s", whole, parts);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(specs_are_changed_where_asked),
         cmocka_unit_test(distances_are_those_planted),
         cmocka_unit_test(answers_agree_within_certificates),
+        cmocka_unit_test(trainings_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

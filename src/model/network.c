@@ -90,6 +90,9 @@ static mb_status parts_make(mb_network *network) {
     if (spec->label_tier != SIZE_MAX) {
         info->classes = network->model->tiers[spec->label_tier].k;
         part_add(network, MB_ROLE_LABEL, "label", &spec->label_tier, 1, 1);
+        if (spec->given_tier != SIZE_MAX) {
+            network->parts[info->role_count - 1].given = &network->model->tiers[spec->given_tier];
+        }
     }
     if (spec->columns_tier != SIZE_MAX) {
         info->columns = network->model->tiers[spec->columns_tier].variables;

@@ -22,6 +22,7 @@ typedef struct mb_part {
     const mb_visible *visible;
     const mb_tier *tiers[MB_IMAGE_TIERS_MAX]; /* of one shape: they carry the same variables   */
     size_t tier_count;
+    const mb_tier *given; /* shown with them, and never read; NULL: none                       */
     size_t theta;     /* where its temperatures begin ...                                      */
     size_t per_theta; /* ... and how many variables in a row share one                         */
     mb_part_run *runs;

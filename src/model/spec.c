@@ -92,7 +92,7 @@ static const mb_setting *block_table(size_t *count) {
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
 
 typedef struct data_values {
-    const char *image, *label, *columns, *dataset;
+    const char *image, *label, *given, *columns, *dataset;
 } data_values;
 
 static const mb_ini_text data_texts[] = {
@@ -101,6 +101,10 @@ static const mb_ini_text data_texts[] = {
      "one shape may carry the same pixels: shown or hidden together, their logits are added up",
      false},
     {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable",
+     false},
+    {"given", offsetof(data_values, given), "TIER", "none",
+     "a tier like the label's that is shown the label whenever that is known, and never read: through it a "
+     "given label may speak loudly to the pixels without inhibiting the one that is asked for",
      false},
     {"columns", offsetof(data_values, columns), "TIER", "none",
      "the 1x1 tier of a table's columns, a variable each; image or columns are needed", false},
@@ -432,7 +436,8 @@ static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const c
     uint32_t tier;
     MB_TRY(tier_find(spec, section, key, name, &tier));
     const mb_tier_desc *desc = &spec->tiers[tier];
-    if (desc->height != 1 || desc->width != 1 || is_image(spec, tier) || tier == spec->label_tier) {
+    if (desc->height != 1 || desc->width != 1 || is_image(spec, tier) || tier == spec->label_tier ||
+        tier == spec->given_tier) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, key),
                            "%s = %s: not a 1x1 tier, or one that has a role already", key, name);
     }
@@ -440,10 +445,23 @@ static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const c
     return MB_OK;
 }
 
+static mb_status given_build(mb_spec *spec, const mb_ini_section *section, const char *name) {
+    uint32_t line = mb_ini_line(section, "given");
+    if (spec->label_tier == SIZE_MAX) {
+        return mb_ini_fail(spec->ini, line, "given = %s: there is no label", name);
+    }
+    MB_TRY(flat_tier(spec, section, "given", name, &spec->given_tier));
+    const mb_tier_desc *label = &spec->tiers[spec->label_tier];
+    const mb_tier_desc *desc = &spec->tiers[spec->given_tier];
+    if (desc->groups == 1 && desc->cardinality == label->cardinality) return MB_OK;
+    return mb_ini_fail(spec->ini, line, "given = %s: not one variable of %u categories, as %s is", name,
+                       (unsigned)label->cardinality, label->name);
+}
+
 /* [data]: which tiers are the image, the label, the columns. */
 static mb_status data_build(mb_spec *spec) {
     const mb_ini_section *section = mb_ini_find(spec->ini, &types[DATA]);
-    spec->label_tier = spec->columns_tier = SIZE_MAX;
+    spec->label_tier = spec->given_tier = spec->columns_tier = SIZE_MAX;
     if (section == NULL) return MB_OK;
     const data_values *values = section->values;
     spec->dataset = values->dataset;
@@ -459,6 +477,7 @@ static mb_status data_build(mb_spec *spec) {
                                "label = %s: the label is a tier of one variable", values->label);
         }
     }
+    if (values->given) MB_TRY(given_build(spec, section, values->given));
     if (values->columns == NULL) return MB_OK;
     return flat_tier(spec, section, "columns", values->columns, &spec->columns_tier);
 }

@@ -146,6 +146,7 @@ static mb_status part_observe(const mb_part *part, size_t sample, const int32_t 
         for (size_t t = 0; t < part->tier_count; ++t) {
             observed[part->tiers[t]->first_variable + v] = values[v];
         }
+        if (part->given) observed[part->given->first_variable + v] = values[v];
     }
     return MB_OK;
 }

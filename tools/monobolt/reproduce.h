@@ -17,7 +17,7 @@
 
 #include "cli.h"
 
-enum { REPRODUCE_PATH = 4096 };
+enum { REPRODUCE_PATH = 4096, REPRODUCE_POINTS = 1000 };
 
 /* How much is done. */
 typedef struct reproduce_budget {
@@ -26,18 +26,26 @@ typedef struct reproduce_budget {
     uint64_t steps;        /* of each training; 0: the epochs of the spec         */
     int64_t batch;         /* of each training; 0: the spec's                     */
     int64_t max_iterations; /* until a tolerance counts as not reached            */
+    size_t answers;        /* test samples of accuracies and squared errors       */
+    int64_t masks;         /* ... and masks of each                               */
+    int64_t gibbs;         /* steps of the machine's sampler for pixels           */
+    uint64_t machine_steps; /* of its training; 0: the paper's epochs             */
 } reproduce_budget;
 
 typedef struct reproduction {
     const cli_args *args;
     const char *folder, *spec, *network, *metrics; /* network, metrics: or NULL */
+    const char *answers;                           /* the network of tables     */
     const char *target;                            /* the one at work           */
     char command[REPRODUCE_PATH]; /* what measures it                */
     reproduce_budget budget;
     int64_t threads;
     FILE *csv;
-    double iterations;  /* summed over the steps of a training              */
     size_t done, total; /* measurements of the target, for the progress line */
+    double began;       /* when this run did, by the clock on the wall       */
+    double iterations;  /* summed over the steps of a training               */
+    double points[REPRODUCE_POINTS][2]; /* epoch and iterations, likewise    */
+    size_t point_count;
 } reproduction;
 
 /* One table or panel, or both, of a part. */
@@ -70,21 +78,83 @@ void reproduce_progress(const reproduction *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* What was measured: exit codes. */
+int reproduce_mnist_joint(reproduction *r);
+int reproduce_table_mnist(reproduction *r);
 int reproduce_residual_monotone(reproduction *r);
 int reproduce_residual_free(reproduction *r);
 int reproduce_frank_wolfe(reproduction *r);
 int reproduce_convergence(reproduction *r);
 int reproduce_iterations(reproduction *r);
+int reproduce_error_monotone(reproduction *r);
+int reproduce_error_free(reproduction *r);
+int reproduce_tv_distance(reproduction *r);
+
+/* ------------------------------------------------------------------------- networks -- */
+
+/* Says what the library said last. */
+int reproduce_failed(void);
 
 /* A spec with `key = value` in [section], in place of what it says there. To be freed; NULL: out of
  * memory.                                                                                     */
 char *reproduce_edit(const char *spec, const char *section, const char *key, const char *value);
+
+typedef struct reproduce_change {
+    const char *section, *key;
+    char value[64];
+} reproduce_change;
+/* The spec with the changes as FOLDER/models/NAME.ini, and its network. */
+int reproduce_changed(const reproduction *r, const char *name, const reproduce_change *changes,
+                      size_t count, mb_network **network);
+
+/* Steps of a training: the budget's, or the epochs of the spec. */
+uint64_t reproduce_steps(const reproduction *r, const mb_network *network, const mb_dataset *images);
+
+/* Something that learns step by step: a network, or the machine that it is compared with. */
+typedef struct reproduce_learner {
+    void *self;
+    mb_status (*step)(reproduction *r, void *self, uint64_t steps); /* steps: of the whole training */
+    mb_status (*save)(const void *self, const char *path);
+    mb_status (*resume)(void *self, const char *path);
+    uint64_t (*steps)(const void *self); /* done so far */
+    int (*keep)(reproduction *r);        /* what else a checkpoint needs; or NULL */
+} reproduce_learner;
+
+/* The steps that a checkpoint of NAME had, from which the learner goes on; 0: there is none. Then from
+ * there to the last step, with a checkpoint each minute; and the end of that file.             */
+uint64_t reproduce_learned(const reproduction *r, const reproduce_learner *l, const char *name);
+int reproduce_learn(reproduction *r, const reproduce_learner *l, const char *name, uint64_t done,
+                    uint64_t steps);
+void reproduce_forget(const reproduction *r, const char *name);
+
+/* What is noted of a training, kept beside its checkpoint, and got back. */
+typedef struct reproduce_watch {
+    void (*each)(reproduction *r, const mb_step *step, uint64_t steps);
+    int (*keep)(reproduction *r);
+    int (*back)(reproduction *r);
+} reproduce_watch;
+/* Trains a network; watch: or NULL. */
+int reproduce_train(reproduction *r, mb_network *network, const mb_dataset *images,
+                    const char *name, const reproduce_watch *watch);
+
+/* Whether a file below FOLDER/models may be used in place of making it: it is there, and with --again it was
+ * made by this very run.                                                                      */
+bool reproduce_fresh(const reproduction *r, const char *file);
+/* Takes FOLDER/models/NAME.safetensors in place of the network, if it was trained alike. */
+bool reproduce_kept(const reproduction *r, const char *name, uint64_t steps, mb_network **network);
+
+/* The network of the spec, or the one that was trained elsewhere; *network = NULL: there is none. */
+int reproduce_given(reproduction *r, bool trained, mb_network **network);
+/* What the spec's network is for; images, to train: or NULL. */
+int reproduce_data(const reproduction *r, mb_dataset **images, mb_dataset **tests);
+
+/* ----------------------------------------------------------------------------- page -- */
 
 /* The field of a line; "" if the line is not there. */
 const char *reproduce_find(const mb_csv *csv, const char *part, const char *row,
                            const char *column, const char *field);
 
 /* Sentences of the page. */
+void reproduce_say_joint(FILE *out, const mb_csv *csv);
 void reproduce_say_residual(FILE *out, const mb_csv *csv);
 void reproduce_say_agreement(FILE *out, const mb_csv *csv);
 void reproduce_say_limit(FILE *out, const mb_csv *csv);

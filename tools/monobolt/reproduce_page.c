@@ -42,6 +42,12 @@ static const struct {
     {"certificates-frank-wolfe-1", "sum of certificates"},
     {"ratio-frank-wolfe-1", "largest ratio of these"},
     {"forward", "forward iterations"},
+    {"shipped", "the shipped network"},
+    {"shipped-mean", "the shipped network, rounded mean"},
+    {"paper-model", "the paper's model, as far as it is trained"},
+    {"paper-model-mean", "the same, rounded mean"},
+    {"rbm-mean-field", "deep RBM, mean-field"},
+    {"rbm-gibbs", "deep RBM, Gibbs"},
 };
 
 static const char *label_of(const char *key) {
@@ -313,6 +319,27 @@ int reproduce_page(const reproduction *r) {
 }
 
 /* ------------------------------------------------------------------------ sentences -- */
+
+/* Where the paper has accuracies, and the range that the machine's mean-field has by its start. */
+void reproduce_say_joint(FILE *out, const mb_csv *csv) {
+    const char *rows[NAMES_MOST], *columns[NAMES_MOST], *least = "", *most = "";
+    size_t row_count = names_of(csv, "starts", ROW, rows);
+    size_t column_count = names_of(csv, "starts", COLUMN, columns);
+    for (size_t i = 0; i < row_count; ++i) {
+        for (size_t k = 0; k < column_count; ++k) {
+            const char *v = reproduce_find(csv, "starts", rows[i], columns[k], "value");
+            if (!least[0] || number(v, false) < number(least, false)) least = v;
+            if (!most[0] || number(v, false) > number(most, false)) most = v;
+        }
+    }
+    if (row_count == 0) return;
+    const char *paper = reproduce_find(csv, "starts", rows[0], "2", "paper");
+    double p = number(paper, false);
+    bool between = number(least, false) <= p && p <= number(most, false);
+    fprintf(out, "<p class=\"note\">The same machine, asked by mean-field, names from %s to %s %% right, by where "
+                 "the hidden pixels start and how many steps are taken; the paper&#8217;s %s lies %s.</p>\n",
+            least, most, paper, between ? "between" : "outside");
+}
 
 /* Of the undamped update, on each model: near zero, or two iterates that take turns. */
 void reproduce_say_residual(FILE *out, const mb_csv *csv) {

@@ -54,11 +54,6 @@ static mb_solver_settings settings_of(const reproduction *r, const mb_network *n
     return s;
 }
 
-static int failed(void) {
-    cli_progress_end();
-    return cli_fail("%s", mb_error());
-}
-
 static mb_mask_settings mask_of(const mb_network *network) {
     mb_mask_settings mask = *mb_network_mask_settings(network);
     mask.observe_range = mask.inject = 0;
@@ -71,125 +66,17 @@ static int evaluate(reproduction *r, mb_metrics *metrics, const mb_network *netw
     mb_evaluation how = {
         .mask = &mask, .settings = settings, .seed = 1, .limit = r->budget.samples};
     ++r->done;
-    return mb_evaluate(metrics, network, tests, &how) == MB_OK ? CLI_OK : failed();
-}
-
-/* ------------------------------------------------------------------------- networks -- */
-
-static bool in_section(const char *line, const char *section) {
-    size_t length = strlen(section);
-    return line[0] == '[' && strncmp(line + 1, section, length) == 0 && line[1 + length] == ']';
-}
-
-static bool has_key(const char *line, const char *key) {
-    size_t length = strlen(key);
-    line += strspn(line, " \t");
-    return strncmp(line, key, length) == 0 && line[length + strspn(line + length, " \t")] == '=';
-}
-
-char *reproduce_edit(const char *spec, const char *section, const char *key, const char *value) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&text, &length);
-    bool inside = false, written = false;
-    if (out == NULL) return NULL;
-    for (const char *line = spec; *line != '\0';) {
-        size_t size = strcspn(line, "\n");
-        if (line[0] == '[') inside = in_section(line, section);
-        if (!inside || !has_key(line, key)) fprintf(out, "%.*s\n", (int)size, line);
-        if (inside && line[0] == '[' && !written) {
-            fprintf(out, "%s = %s\n", key, value);
-            written = true;
-        }
-        line += size + (line[size] == '\n');
-    }
-    if (!written) fprintf(out, "\n[%s]\n%s = %s\n", section, key, value);
-    bool good = !ferror(out);
-    if (fclose(out) == 0 && good) return text;
-    free(text);
-    return NULL;
-}
-
-typedef struct change {
-    const char *section, *key;
-    char value[64];
-} change;
-
-/* The spec with the changes as FOLDER/models/NAME.ini, and its network. */
-static int changed_network(const reproduction *r, const char *name, const change *changes,
-                           size_t count, mb_network **network) {
-    char path[REPRODUCE_PATH];
-    int code = model_load(network, r->spec);
-    if (code != CLI_OK) return code;
-    char *text = strdup(mb_network_describe(*network)->spec);
-    mb_network_destroy(*network);
-    *network = NULL;
-    for (size_t i = 0; text != NULL && i < count; ++i) {
-        char *next = reproduce_edit(text, changes[i].section, changes[i].key, changes[i].value);
-        free(text);
-        text = next;
-    }
-    if (text == NULL) return cli_fail("out of memory");
-    snprintf(path, sizeof path, "%s/models", r->folder);
-    code = folder_make(path);
-    snprintf(path, sizeof path, "%s/models/%s.ini", r->folder, name);
-    if (code == CLI_OK && mb_file_save(path, text, strlen(text)) != MB_OK) code = failed();
-    free(text);
-    return code == CLI_OK ? model_load(network, path) : code;
-}
-
-/* Steps of a training: the budget's, or the epochs of the spec. */
-static uint64_t steps_of(const reproduction *r, const mb_network *network, const mb_dataset *images) {
-    const mb_train_settings *s = mb_network_train_settings(network);
-    size_t count = mb_dataset_describe(images)->count;
-    uint64_t batch = (uint64_t)s->batch < count ? (uint64_t)s->batch : count;
-    uint64_t all = (uint64_t)s->epochs * (count / batch);
-    return r->budget.steps > 0 && r->budget.steps < all ? r->budget.steps : all;
-}
-
-static int train(reproduction *r, mb_network *network, const mb_dataset *images, const char *what,
-                 void (*each)(reproduction *r, const mb_step *step, uint64_t steps)) {
-    mb_trainer *trainer;
-    uint64_t steps = steps_of(r, network, images);
-    if (mb_trainer_create(&trainer, network, images, r->threads) != MB_OK) return failed();
-    for (uint64_t i = 0; i < steps; ++i) {
-        mb_step step;
-        reproduce_progress(r, "training with %s, step %llu of %llu", what,
-                           (unsigned long long)i + 1, (unsigned long long)steps);
-        if (mb_trainer_step(trainer, &step) != MB_OK) {
-            mb_trainer_destroy(trainer);
-            return failed();
-        }
-        if (each) each(r, &step, steps);
-    }
-    mb_trainer_destroy(trainer);
-    ++r->done;
-    return CLI_OK;
-}
-
-/* A network that an earlier run has trained alike. */
-static bool kept_network(mb_network **network, const char *path, const char *spec, uint64_t steps) {
-    mb_network *kept;
-    if (mb_network_load(&kept, path) != MB_OK) return false;
-    const mb_network_info *info = mb_network_describe(kept);
-    bool same = info->steps == steps && strcmp(info->spec, spec) == 0;
-    if (!same) {
-        mb_network_destroy(kept);
-        return false;
-    }
-    mb_network_destroy(*network);
-    *network = kept;
-    return true;
+    return mb_evaluate(metrics, network, tests, &how) == MB_OK ? CLI_OK : reproduce_failed();
 }
 
 /* The model trained with an update, by the gradient of its iterations. */
 static int trained_network(reproduction *r, const update *u, bool monotone,
                            const mb_dataset *images, mb_network **network) {
     static const char *const methods[] = {"forward-backward", "krahenbuhl", "baque"};
-    change changes[] = {{"model", "monotone", ""},      {"solver", "method", ""},
-                        {"solver", "alpha", ""},        {"solver", "curvature", ""},
-                        {"solver", "start", "bias"},    {"train", "gradient", "unrolled"},
-                        {"train", "batch", ""}};
+    reproduce_change changes[] = {{"model", "monotone", ""},   {"solver", "method", ""},
+                                  {"solver", "alpha", ""},     {"solver", "curvature", ""},
+                                  {"solver", "start", "bias"}, {"train", "gradient", "unrolled"},
+                                  {"train", "batch", ""}};
     const size_t count = sizeof changes / sizeof *changes;
     char name[256], path[REPRODUCE_PATH];
     mb_network *plain;
@@ -202,45 +89,17 @@ static int trained_network(reproduction *r, const update *u, bool monotone,
     snprintf(changes[3].value, sizeof changes[3].value, "%g", s.curvature);
     snprintf(changes[6].value, sizeof changes[6].value, "%lld", (long long)r->budget.batch);
     mb_network_destroy(plain);
-    snprintf(name, sizeof name, "%s-%s", r->target, u->name);
-    code = changed_network(r, name, changes, r->budget.batch > 0 ? count : count - 1, network);
+    snprintf(name, sizeof name, "%s-%s", monotone ? "monotone" : "free", u->name);
+    code = reproduce_changed(r, name, changes, r->budget.batch > 0 ? count : count - 1, network);
     if (code != CLI_OK) return code;
-    snprintf(path, sizeof path, "%s/models/%s.safetensors", r->folder, name);
-    uint64_t steps = steps_of(r, *network, images);
-    if (!cli_has(r->args, "again") &&
-        kept_network(network, path, mb_network_describe(*network)->spec, steps)) {
+    if (reproduce_kept(r, name, reproduce_steps(r, *network, images), network)) {
         ++r->done;
-        reproduce_setup(r, "trained by an earlier run", name, "");
         return CLI_OK;
     }
-    code = train(r, *network, images, u->name, NULL);
-    if (code == CLI_OK && mb_network_save(*network, path) != MB_OK) code = failed();
-    return code;
-}
-
-/* The same updates without training, or after one; *network = NULL: there is none. */
-static int given_network(reproduction *r, bool trained, mb_network **network) {
-    char path[MODEL_PATH];
-    *network = NULL;
-    if (!trained) return model_load(network, r->spec);
-    if (r->network == NULL) return CLI_OK;
-    if (mb_network_load(network, model_find(path, r->network)) == MB_OK) return CLI_OK;
-    if (cli_has(r->args, "network")) return failed();
-    cli_progress_end();
-    cli_remark("no trained network: %s", mb_error());
-    return CLI_OK;
-}
-
-static int load_data(const reproduction *r, mb_dataset **images, mb_dataset **tests) {
-    mb_network *network;
-    const char *given = cli_text(r->args, "data");
-    *tests = NULL;
-    if (images) *images = NULL;
-    int code = model_load(&network, r->spec);
-    if (code != CLI_OK) return code;
-    code = data_load(tests, data_for_network(network), given, MB_TEST);
-    if (code == CLI_OK && images) code = data_load(images, data_for_network(network), given, MB_TRAIN);
-    mb_network_destroy(network);
+    code = reproduce_train(r, *network, images, name, NULL);
+    snprintf(path, sizeof path, "%s/models/%s.safetensors", r->folder, name);
+    if (code == CLI_OK && mb_network_save(*network, path) != MB_OK) code = reproduce_failed();
+    if (code == CLI_OK) reproduce_forget(r, name);
     return code;
 }
 
@@ -266,22 +125,14 @@ static int put_curve(reproduction *r, const mb_network *network, const mb_datase
 }
 
 /* The paper's protocol: until a step is below 1e-3, or 100 of them; then one undamped update. */
-static int put_cell(reproduction *r, const mb_network *network, const mb_dataset *tests,
-                    const char *trained, const update *used, double residual, double error) {
+static int infer_with(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                      const char *trained, const update *used, mb_metrics *metrics) {
     mb_solver_settings s = settings_of(r, network, used);
-    mb_metrics metrics;
     s.stop = MB_STOP_STEP;
     s.tolerance = 1e-3;
     s.max_iterations = 100;
     reproduce_progress(r, "trained with %s, inference with %s", trained, used->name);
-    int code = evaluate(r, &metrics, network, tests, &s);
-    if (code != CLI_OK) return code;
-    double accuracy = mb_metrics_score(&metrics, "label").accuracy;
-    reproduce_put(r, "residual", trained, used->name, NAN, metrics.residual, residual);
-    reproduce_put(r, "converged", trained, used->name, NAN, metrics.converged, NAN);
-    reproduce_put(r, "iterations", trained, used->name, NAN, metrics.iterations, NAN);
-    reproduce_put(r, "error", trained, used->name, NAN, 1 - accuracy, error);
-    return CLI_OK;
+    return evaluate(r, metrics, network, tests, &s);
 }
 
 /* Tables "Relative update residual" and "Classification error", with and without the constraint. */
@@ -301,7 +152,7 @@ static void setup_size(reproduction *r, size_t samples, const mb_dataset *tests,
 
 static void setup_training(reproduction *r, const mb_network *network, const mb_dataset *images) {
     char text[32];
-    long long steps = (long long)steps_of(r, network, images);
+    long long steps = (long long)reproduce_steps(r, network, images);
     snprintf(text, sizeof text, "%lld", steps);
     reproduce_setup(r, "training steps of each model", text, "18720");
     snprintf(text, sizeof text, "%lld", (long long)mb_network_train_settings(network)->batch);
@@ -310,60 +161,91 @@ static void setup_training(reproduction *r, const mb_network *network, const mb_
 
 static const update *const compared[] = {&krahenbuhl, &baque, &ours};
 
-/* A row of the tables and its panel; paper: that of the paper's tables it is held against. */
-static int put_row(reproduction *r, const mb_network *network, const mb_dataset *tests,
-                   const char *name, bool monotone, size_t paper) {
+/* A row of the tables and its panel; paper: the row of the paper's table that it is held against. */
+static int residual_row(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                        const char *name, bool monotone, size_t paper) {
     char part[64];
     int code = CLI_OK;
     snprintf(part, sizeof part, "curve-%s", name);
     for (size_t k = 0; code == CLI_OK && k < 3; ++k) {
-        code = put_cell(r, network, tests, name, compared[k], paper_residual[monotone][paper][k],
-                        paper_error[monotone][paper][k]);
-        if (code == CLI_OK) code = put_curve(r, network, tests, compared[k], part);
+        mb_metrics m;
+        const char *used = compared[k]->name;
+        code = infer_with(r, network, tests, name, compared[k], &m);
+        if (code != CLI_OK) return code;
+        reproduce_put(r, "residual", name, used, NAN, m.residual, paper_residual[monotone][paper][k]);
+        reproduce_put(r, "converged", name, used, NAN, m.converged, NAN);
+        reproduce_put(r, "iterations", name, used, NAN, m.iterations, NAN);
+        code = put_curve(r, network, tests, compared[k], part);
     }
     return code;
 }
 
+static int error_row(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                     const char *name, bool monotone, size_t paper) {
+    int code = CLI_OK;
+    for (size_t k = 0; code == CLI_OK && k < 3; ++k) {
+        mb_metrics m;
+        code = infer_with(r, network, tests, name, compared[k], &m);
+        if (code != CLI_OK) return code;
+        double error = 1 - mb_metrics_score(&m, "label").accuracy;
+        reproduce_put(r, "error", name, compared[k]->name, (double)k, error,
+                      paper_error[monotone][paper][k]);
+    }
+    return code;
+}
+
+typedef int (*putting)(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                       const char *name, bool monotone, size_t paper);
+
 /* A network that had more training than the budget allows: its iterations were ours. */
-static int put_given(reproduction *r, const mb_dataset *tests) {
+static int put_given(reproduction *r, const mb_dataset *tests, putting row) {
     mb_network *network;
-    int code = given_network(r, true, &network);
+    int code = reproduce_given(r, true, &network);
     if (code == CLI_OK && network) {
         char text[32];
         snprintf(text, sizeof text, "%llu", (unsigned long long)mb_network_describe(network)->steps);
         reproduce_setup(r, "trained network", r->network, "");
         reproduce_setup(r, "its training steps", text, "18720");
-        code = put_row(r, network, tests, "network", true, 2);
+        code = row(r, network, tests, "network", true, 2);
     }
     mb_network_destroy(network);
     return code;
 }
 
-static int residual(reproduction *r, bool monotone) {
+/* A row for each update that a model is trained with; each: measurements of one. */
+static int by_training(reproduction *r, bool monotone, putting row, size_t each) {
     mb_dataset *images, *tests;
-    int code = load_data(r, &images, &tests);
+    int code = reproduce_data(r, &images, &tests);
     bool given = monotone && r->network;
-    r->total = 3 * (1 + 3 * (1 + COUNTS)) + (given ? 3 * (1 + COUNTS) : 0);
+    r->total = 3 * (1 + each) + (given ? each : 0);
     if (code == CLI_OK) setup_size(r, r->budget.samples, tests, "4000");
     for (size_t i = 0; code == CLI_OK && i < 3; ++i) {
         mb_network *network = NULL;
         code = trained_network(r, compared[i], monotone, images, &network);
         if (code == CLI_OK && i == 0) setup_training(r, network, images);
-        if (code == CLI_OK) code = put_row(r, network, tests, compared[i]->name, monotone, i);
+        if (code == CLI_OK) code = row(r, network, tests, compared[i]->name, monotone, i);
         mb_network_destroy(network);
     }
-    if (code == CLI_OK && given) code = put_given(r, tests);
+    if (code == CLI_OK && given) code = put_given(r, tests, row);
     mb_dataset_destroy(images);
     mb_dataset_destroy(tests);
     return code;
 }
 
 int reproduce_residual_monotone(reproduction *r) {
-    return residual(r, true);
+    return by_training(r, true, residual_row, 3 * (1 + COUNTS));
 }
 
 int reproduce_residual_free(reproduction *r) {
-    return residual(r, false);
+    return by_training(r, false, residual_row, 3 * (1 + COUNTS));
+}
+
+int reproduce_error_monotone(reproduction *r) {
+    return by_training(r, true, error_row, 3);
+}
+
+int reproduce_error_free(reproduction *r) {
+    return by_training(r, false, error_row, 3);
 }
 
 /* ---------------------------------------------------------------------- convergence -- */
@@ -430,7 +312,7 @@ static int comparing_begin(comparing *c, const mb_dataset *tests) {
     }
     mb_status status =
         mb_network_draw(c->network, tests, &mask, 1, 0, c->count, c->observed);
-    return status == MB_OK ? CLI_OK : failed();
+    return status == MB_OK ? CLI_OK : reproduce_failed();
 }
 
 static int answer(comparing *c, const update *u, mb_stop stop, double tolerance, answers *out) {
@@ -439,11 +321,11 @@ static int answer(comparing *c, const update *u, mb_stop stop, double tolerance,
     s.stop = stop;
     s.tolerance = tolerance;
     s.max_iterations = c->r->budget.max_iterations;
-    if (mb_solver_create(&solver, mb_network_model(c->network), &s) != MB_OK) return failed();
+    if (mb_solver_create(&solver, mb_network_model(c->network), &s) != MB_OK) return reproduce_failed();
     mb_status status = mb_solver_solve(solver, c->count, c->observed, NULL, out->q, NULL,
                                        out->results, NULL);
     mb_solver_destroy(solver);
-    return status == MB_OK ? CLI_OK : failed();
+    return status == MB_OK ? CLI_OK : reproduce_failed();
 }
 
 /* Mean over hidden visible variables of the image (or of all there are) of 1/2 sum |p - q|. */
@@ -543,12 +425,12 @@ typedef int (*measuring)(reproduction *r, mb_network *network, const mb_dataset 
 /* On the initialisation, and on a trained network if there is one. */
 static int on_both(reproduction *r, measuring measure, size_t each) {
     mb_dataset *tests;
-    int code = load_data(r, NULL, &tests);
+    int code = reproduce_data(r, NULL, &tests);
     r->total = each * (r->network ? 2 : 1);
     if (code == CLI_OK) setup_size(r, r->budget.samples, tests, "400");
     for (int trained = 0; code == CLI_OK && trained < 2; ++trained) {
         mb_network *network;
-        code = given_network(r, trained, &network);
+        code = reproduce_given(r, trained, &network);
         if (code == CLI_OK && network) {
             code = measure(r, network, tests, trained ? "trained" : "initial");
             if (trained) reproduce_setup(r, "trained network", r->network, "");
@@ -566,14 +448,18 @@ static int converge_one(reproduction *r, mb_network *network, const mb_dataset *
     for (size_t i = 0; code == CLI_OK && i < 4; ++i) {
         code = put_tolerances(r, network, tests, all[i], state);
     }
-    return code == CLI_OK ? agreement(r, network, tests, state) : code;
+    return code;
 }
 
 int reproduce_convergence(reproduction *r) {
+    return on_both(r, converge_one, 4 * 6);
+}
+
+int reproduce_tv_distance(reproduction *r) {
     char text[32];
     snprintf(text, sizeof text, "%zu", r->budget.pairs);
     reproduce_setup(r, "test samples of the distances, at most", text, "400");
-    return on_both(r, converge_one, 4 * 6 + 3 * PAIRS);
+    return on_both(r, agreement, 3 * PAIRS);
 }
 
 static int frank_wolfe_one(reproduction *r, mb_network *network, const mb_dataset *tests,
@@ -607,23 +493,72 @@ static void put_step(reproduction *r, const mb_step *step, uint64_t steps) {
     }
     uint64_t every = steps < step->steps_per_epoch ? (steps + 19) / 20 : step->steps_per_epoch;
     if (step->step % every != 0 && step->step != steps) return;
-    put_epoch(r, (double)step->step / (double)step->steps_per_epoch, step->means.iterations);
+    double epoch = (double)step->step / (double)step->steps_per_epoch;
+    put_epoch(r, epoch, step->means.iterations);
+    if (r->point_count == REPRODUCE_POINTS) return;
+    r->points[r->point_count][0] = epoch;
+    r->points[r->point_count++][1] = step->means.iterations;
+}
+
+/* What was put so far stands beside the checkpoint; the last line has the sum. */
+static int keep_points(reproduction *r) {
+    char path[REPRODUCE_PATH], *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    if (out == NULL) return cli_fail("out of memory");
+    fputs("epoch,iterations\n", out);
+    for (size_t i = 0; i < r->point_count; ++i) {
+        fprintf(out, "%.17g,%.17g\n", r->points[i][0], r->points[i][1]);
+    }
+    fprintf(out, "0,%.17g\n", r->iterations);
+    bool good = !ferror(out);
+    good = fclose(out) == 0 && good;
+    snprintf(path, sizeof path, "%s/models/iterations.csv", r->folder);
+    mb_status status = good ? mb_file_save(path, text, length) : MB_OK;
+    free(text);
+    if (!good) return cli_fail("out of memory");
+    return status == MB_OK ? CLI_OK : reproduce_failed();
+}
+
+static int points_back(reproduction *r) {
+    char path[REPRODUCE_PATH];
+    double x[REPRODUCE_POINTS + 1], y[REPRODUCE_POINTS + 1];
+    mb_csv *csv;
+    snprintf(path, sizeof path, "%s/models/iterations.csv", r->folder);
+    if (mb_csv_load(&csv, path) != MB_OK) return reproduce_failed();
+    int code = CLI_OK;
+    if (csv->columns != 2 || csv->rows == 0 || csv->rows > REPRODUCE_POINTS + 1) {
+        code = cli_fail("%s: not what a run that was ended leaves; --again begins anew", path);
+    } else if (mb_csv_numbers(csv, 0, x) != MB_OK || mb_csv_numbers(csv, 1, y) != MB_OK) {
+        code = reproduce_failed();
+    }
+    for (size_t i = 0; code == CLI_OK && i + 1 < csv->rows; ++i) {
+        put_epoch(r, x[i], y[i]);
+        r->points[i][0] = x[i];
+        r->points[i][1] = y[i];
+        ++r->point_count;
+    }
+    if (code == CLI_OK) r->iterations = y[csv->rows - 1];
+    mb_csv_destroy(csv);
+    return code;
 }
 
 static int iterations_trained(reproduction *r) {
-    change batch = {"train", "batch", ""};
+    static const reproduce_watch watch = {put_step, keep_points, points_back};
+    reproduce_change batch = {"train", "batch", ""};
     mb_dataset *images, *tests;
     mb_network *network = NULL;
     snprintf(batch.value, sizeof batch.value, "%lld", (long long)r->budget.batch);
     r->total = 1;
     r->iterations = 0;
-    int code = load_data(r, &images, &tests);
+    r->point_count = 0;
+    int code = reproduce_data(r, &images, &tests);
     if (code == CLI_OK) {
-        code = changed_network(r, "iterations", &batch, r->budget.batch > 0, &network);
+        code = reproduce_changed(r, "iterations", &batch, r->budget.batch > 0, &network);
     }
     if (code == CLI_OK) {
         setup_training(r, network, images);
-        code = train(r, network, images, "the spec's settings", put_step);
+        code = reproduce_train(r, network, images, "iterations", &watch);
     }
     mb_network_destroy(network);
     mb_dataset_destroy(images);
@@ -634,7 +569,7 @@ static int iterations_trained(reproduction *r) {
 static int iterations_read(reproduction *r) {
     mb_csv *csv;
     size_t epoch, iterations;
-    if (mb_csv_load(&csv, r->metrics) != MB_OK) return failed();
+    if (mb_csv_load(&csv, r->metrics) != MB_OK) return reproduce_failed();
     int code = CLI_OK;
     if (!mb_csv_find(csv, "epoch", &epoch) || !mb_csv_find(csv, "iterations", &iterations)) {
         code = cli_fail("%s: no columns 'epoch' and 'iterations'", r->metrics);
@@ -643,7 +578,7 @@ static int iterations_read(reproduction *r) {
     if (code == CLI_OK && (!x || !y)) code = cli_fail("out of memory");
     if (code == CLI_OK && (mb_csv_numbers(csv, epoch, x) != MB_OK ||
                            mb_csv_numbers(csv, iterations, y) != MB_OK)) {
-        code = failed();
+        code = reproduce_failed();
     }
     for (size_t i = 0; code == CLI_OK && i < csv->rows; ++i) put_epoch(r, x[i], y[i]);
     if (code == CLI_OK) {

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The tables of monobolt reproduce that are about answers: accuracy and squared errors of a shipped
+ * network, of the paper's own model, and of the restricted Boltzmann machine that is trained here.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+#include "reproduce.h"
+
+/* One table of the paper, and what it has at each share. */
+enum { SHARES = 4 };
+typedef struct answer_case {
+    const char *network; /* the shipped one; NULL: r->answers */
+    double shares[SHARES];
+    double ours[SHARES], rbm[SHARES]; /* squared errors; NAN: not given */
+    size_t joint;                     /* the share whose accuracies it gives */
+    double accuracy, mean_field, gibbs;
+    int64_t bins, hidden, top;        /* of the machine */
+} answer_case;
+
+static const answer_case mnist = {.shares = {0.2, 0.4, 0.6, 0.8},
+                                  .ours = {53.310, 23.330, 13.140, 5.936},
+                                  .rbm = {53.086, 36.596, 22.746, 10.564},
+                                  .joint = 1,
+                                  .accuracy = 92.95,
+                                  .mean_field = 64.23,
+                                  .gibbs = 93.58,
+                                  .bins = 10,
+                                  .hidden = 300};
+
+/* ---------------------------------------------------------------------- the machine -- */
+
+typedef struct machine_learner {
+    mb_rbm *rbm;
+    mb_rbm_trainer *trainer;
+} machine_learner;
+
+static mb_status machine_step(reproduction *r, void *self, uint64_t steps) {
+    mb_rbm_step step;
+    (void)r, (void)steps;
+    return mb_rbm_trainer_step(((machine_learner *)self)->trainer, &step);
+}
+
+static mb_status machine_save(const void *self, const char *path) {
+    return mb_rbm_trainer_save(((const machine_learner *)self)->trainer, path);
+}
+
+static mb_status machine_resume(void *self, const char *path) {
+    return mb_rbm_trainer_resume(((machine_learner *)self)->trainer, path);
+}
+
+static uint64_t machine_steps(const void *self) {
+    return mb_rbm_describe(((const machine_learner *)self)->rbm)->steps;
+}
+
+/* A machine that an earlier target or run has trained alike. */
+static bool kept_machine(const reproduction *r, const char *name, const mb_rbm *like,
+                         uint64_t steps, mb_rbm **rbm) {
+    char file[300], path[REPRODUCE_PATH];
+    snprintf(file, sizeof file, "%s.safetensors", name);
+    snprintf(path, sizeof path, "%s/models/%s", r->folder, file);
+    if (!reproduce_fresh(r, file) || mb_rbm_load(rbm, path) != MB_OK) return false;
+    const mb_rbm_info *a = mb_rbm_describe(*rbm), *b = mb_rbm_describe(like);
+    if (a->steps == steps && a->parameters == b->parameters && a->visible == b->visible) return true;
+    mb_rbm_destroy(*rbm);
+    return false;
+}
+
+static int train_machine(reproduction *r, machine_learner *m, const mb_dataset *images,
+                         const char *name, uint64_t steps) {
+    reproduce_learner l = {.self = m,
+                           .step = machine_step,
+                           .save = machine_save,
+                           .resume = machine_resume,
+                           .steps = machine_steps};
+    char path[REPRODUCE_PATH];
+    snprintf(path, sizeof path, "%s/models", r->folder);
+    int code = folder_make(path);
+    if (code != CLI_OK) return code;
+    if (mb_rbm_trainer_create(&m->trainer, m->rbm, images, r->threads) != MB_OK) {
+        return reproduce_failed();
+    }
+    code = reproduce_learn(r, &l, name, reproduce_learned(r, &l, name), steps);
+    snprintf(path, sizeof path, "%s/models/%s.safetensors", r->folder, name);
+    if (code == CLI_OK && mb_rbm_save(m->rbm, path) != MB_OK) code = reproduce_failed();
+    if (code == CLI_OK) reproduce_forget(r, name);
+    mb_rbm_trainer_destroy(m->trainer);
+    return code;
+}
+
+static void setup_count(reproduction *r, const char *what, uint64_t value, const char *paper) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    reproduce_setup(r, what, text, paper);
+}
+
+/* The paper's machine for these images: trained here, or kept. */
+static int machine(reproduction *r, const answer_case *c, const mb_dataset *images, mb_rbm **rbm) {
+    size_t count;
+    const mb_setting *table = mb_rbm_settings_table(&count);
+    const mb_dataset_info *d = mb_dataset_describe(images);
+    mb_rbm_settings s = {0};
+    machine_learner m = {0};
+    char name[256];
+    mb_settings_default(table, count, &s);
+    s.hidden = c->hidden;
+    s.top = c->top;
+    if (mb_rbm_create(&m.rbm, d->height, d->width, d->channels, d->classes, &s) != MB_OK) {
+        return reproduce_failed();
+    }
+    size_t batch = (size_t)s.batch < d->count ? (size_t)s.batch : d->count;
+    uint64_t all = (uint64_t)s.epochs * (d->count / batch), steps = all;
+    if (r->budget.machine_steps > 0 && r->budget.machine_steps < all) steps = r->budget.machine_steps;
+    snprintf(name, sizeof name, "rbm-%s", d->name);
+    for (char *p = name; *p; ++p) *p = *p == '/' ? '-' : *p;
+    setup_count(r, "training steps of the restricted Boltzmann machine", steps,
+                "100 epochs of 469 steps");
+    setup_count(r, "its parameters", mb_rbm_describe(m.rbm)->parameters, c->top ? "" : "239294");
+    if (kept_machine(r, name, m.rbm, steps, rbm)) {
+        mb_rbm_destroy(m.rbm);
+        ++r->done;
+        return CLI_OK;
+    }
+    int code = train_machine(r, &m, images, name, steps);
+    if (code == CLI_OK)
+        *rbm = m.rbm;
+    else
+        mb_rbm_destroy(m.rbm);
+    return code;
+}
+
+static int ask_machine(reproduction *r, const mb_rbm *rbm, const mb_dataset *tests, double share,
+                       const mb_rbm_inference *settings, uint64_t seed, mb_rbm_metrics *metrics) {
+    size_t count;
+    const mb_setting *table = mb_mask_settings_table(&count);
+    mb_mask_settings mask = {0};
+    mb_settings_default(table, count, &mask);
+    mask.observe = share;
+    mb_rbm_evaluation how = {
+        .mask = &mask, .settings = settings, .seed = seed, .limit = r->budget.answers};
+    ++r->done;
+    return mb_rbm_evaluate(metrics, rbm, tests, &how) == MB_OK ? CLI_OK : reproduce_failed();
+}
+
+static mb_rbm_inference inference(const reproduction *r, const answer_case *c, int method) {
+    size_t count;
+    const mb_setting *table = mb_rbm_inference_table(&count);
+    mb_rbm_inference s = {0};
+    mb_settings_default(table, count, &s);
+    s.method = method;
+    s.bins = c->bins;
+    s.threads = r->threads;
+    return s;
+}
+
+/* ------------------------------------------------------------------------- measures -- */
+
+/* Mean and deviation over masks. */
+typedef struct spread {
+    double sum, squares;
+    int64_t count;
+} spread;
+
+static void add(spread *s, double value) {
+    s->sum += value;
+    s->squares += value * value;
+    ++s->count;
+}
+
+static double mean(const spread *s) {
+    return s->sum / (double)s->count;
+}
+
+/* NAN with a single mask. */
+static double deviation(const spread *s) {
+    double n = (double)s->count, variance = (s->squares - s->sum * s->sum / n) / (n - 1);
+    return s->count > 1 ? sqrt(fmax(variance, 0)) : NAN;
+}
+
+/* A line of a part and, with it, its deviation. */
+static void put(reproduction *r, const char *part, const char *row, double share, const spread *s,
+                double paper) {
+    char column[32], of[64];
+    if (isnan(mean(s))) return;
+    snprintf(column, sizeof column, "%.0f %% shown", 100 * share);
+    reproduce_put(r, part, row, column, share, mean(s), paper);
+    snprintf(of, sizeof of, "%s-deviation", part);
+    reproduce_put(r, of, row, column, share, deviation(s), NAN);
+}
+
+typedef struct asked {
+    reproduction *r;
+    const answer_case *c;
+    mb_network *network; /* that answers; or NULL */
+    mb_rbm *rbm;         /* or this one           */
+    mb_dataset *tests;
+    const char *row;
+} asked;
+
+static int ask_network(const asked *a, bool joint, size_t i) {
+    reproduction *r = a->r;
+    spread accuracy = {0}, squared = {0}, rounded = {0}, rmse = {0}, bits = {0};
+    double share = a->c->shares[i];
+    mb_mask_settings mask = *mb_network_mask_settings(a->network);
+    mb_solver_settings s = *mb_network_solver_settings(a->network);
+    char row[64];
+    mask.observe = share;
+    mask.observe_range = mask.inject = 0;
+    s.threads = r->threads;
+    for (int64_t k = 0; k < r->budget.masks; ++k) {
+        mb_metrics m;
+        mb_evaluation how = {.mask = &mask,
+                             .settings = &s,
+                             .seed = 1 + (uint64_t)k,
+                             .limit = r->budget.answers};
+        reproduce_progress(r, "%s, %.0f %% shown, mask %lld", a->row, 100 * share, (long long)k + 1);
+        if (mb_evaluate(&m, a->network, a->tests, &how) != MB_OK) return reproduce_failed();
+        ++r->done;
+        add(&accuracy, 100 * mb_metrics_score(&m, "label").accuracy);
+        add(&squared, m.squared_error), add(&rounded, m.squared_error_mean);
+        add(&rmse, m.rmse_raw), add(&bits, mb_metrics_score(&m, "pixel").nll);
+    }
+    if (joint) {
+        put(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? a->c->accuracy : NAN);
+        return CLI_OK;
+    }
+    put(r, "squared", a->row, share, &squared, a->c->ours[i]);
+    snprintf(row, sizeof row, "%s-mean", a->row);
+    put(r, "squared", row, share, &rounded, a->c->ours[i]);
+    put(r, "rmse", a->row, share, &rmse, NAN);
+    put(r, "bits", a->row, share, &bits, NAN);
+    return CLI_OK;
+}
+
+static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
+    reproduction *r = a->r;
+    spread accuracy = {0}, squared = {0}, rmse = {0};
+    mb_rbm_inference s = inference(r, a->c, method);
+    double share = a->c->shares[i];
+    bool gibbs = method == MB_RBM_GIBBS;
+    const char *row = gibbs ? "rbm-gibbs" : "rbm-mean-field";
+    if (joint) s.pixel_steps = 1; /* only the label is asked for */
+    if (!joint && gibbs) s.pixel_steps = r->budget.gibbs;
+    for (int64_t k = 0; k < r->budget.masks; ++k) {
+        mb_rbm_metrics m;
+        reproduce_progress(r, "%s, %.0f %% shown, mask %lld", row, 100 * share, (long long)k + 1);
+        int code = ask_machine(r, a->rbm, a->tests, share, &s, 1 + (uint64_t)k, &m);
+        if (code != CLI_OK) return code;
+        add(&accuracy, 100 * m.accuracy), add(&squared, m.squared_error), add(&rmse, m.rmse);
+    }
+    if (joint) {
+        double paper = gibbs ? a->c->gibbs : a->c->mean_field;
+        put(r, "accuracy", row, share, &accuracy, i == a->c->joint ? paper : NAN);
+        return CLI_OK;
+    }
+    put(r, "squared", row, share, &squared, a->c->rbm[i]);
+    put(r, "rmse", row, share, &rmse, NAN);
+    return CLI_OK;
+}
+
+/* The machine's mean-field has more than one end: accuracy by where hidden pixels start, and how long. */
+static int put_starts(const asked *a) {
+    static const char *const names[] = {"black", "half", "biases"};
+    static const int64_t steps[] = {1, 2, 5, 10, 100, 1000};
+    reproduction *r = a->r;
+    for (int start = MB_RBM_ZERO; start <= MB_RBM_BIAS; ++start) {
+        for (size_t k = 0; k < sizeof steps / sizeof *steps; ++k) {
+            mb_rbm_inference s = inference(r, a->c, MB_RBM_MEAN_FIELD);
+            mb_rbm_metrics m;
+            char column[32];
+            s.start = start;
+            s.label_steps = steps[k];
+            s.pixel_steps = 1;
+            snprintf(column, sizeof column, "%lld", (long long)steps[k]);
+            reproduce_progress(r, "mean-field from %s, %s steps", names[start], column);
+            int code = ask_machine(r, a->rbm, a->tests, a->c->shares[a->c->joint], &s, 1, &m);
+            if (code != CLI_OK) return code;
+            reproduce_put(r, "starts", names[start], column, (double)steps[k], 100 * m.accuracy,
+                          steps[k] == 2 ? a->c->mean_field : NAN);
+        }
+    }
+    return CLI_OK;
+}
+
+/* Loads a network's test images as it wants them. */
+static int tests_for(const reproduction *r, const mb_network *network, mb_dataset **tests) {
+    return data_load(tests, data_for_network(network), cli_text(r->args, "data"), MB_TEST);
+}
+
+/* The rows of a network; its file is named in the setup. */
+static int rows_of(asked a, bool joint) {
+    int code = tests_for(a.r, a.network, &a.tests);
+    for (size_t i = 0; code == CLI_OK && i < SHARES; ++i) code = ask_network(&a, joint, i);
+    mb_dataset_destroy(a.tests);
+    return code;
+}
+
+static int rows_of_rbm(asked a, bool joint, const mb_network *like) {
+    mb_dataset *images = NULL;
+    int code = tests_for(a.r, like, &a.tests);
+    if (code == CLI_OK) {
+        code = data_load(&images, data_for_network(like), cli_text(a.r->args, "data"), MB_TRAIN);
+    }
+    if (code == CLI_OK) code = machine(a.r, a.c, images, &a.rbm);
+    bool labels = code == CLI_OK && mb_rbm_describe(a.rbm)->classes > 0;
+    for (int method = MB_RBM_MEAN_FIELD; code == CLI_OK && method <= MB_RBM_GIBBS; ++method) {
+        for (size_t i = 0; code == CLI_OK && i < SHARES; ++i) {
+            if (!joint || labels) code = ask_rbm(&a, joint, method, i);
+        }
+    }
+    if (code == CLI_OK && joint && labels) code = put_starts(&a);
+    mb_rbm_destroy(a.rbm);
+    mb_dataset_destroy(images);
+    mb_dataset_destroy(a.tests);
+    return code;
+}
+
+static int answers(reproduction *r, const answer_case *c, bool joint) {
+    mb_network *shipped = NULL, *paper = NULL;
+    const char *file = c->network ? c->network : r->answers;
+    size_t each = (size_t)r->budget.masks * SHARES;
+    int code = model_load(&shipped, file);
+    if (code == CLI_OK && c == &mnist) code = reproduce_given(r, true, &paper);
+    r->total = each * (paper ? 4 : 3) + 1 + (joint ? 18 : 0);
+    if (code == CLI_OK) {
+        reproduce_setup(r, "shipped network", file, "");
+        if (paper) reproduce_setup(r, "the paper's model", r->network, "");
+        if (paper) setup_count(r, "its training steps", mb_network_describe(paper)->steps, "18720");
+        setup_count(r, "test samples, at most", r->budget.answers, "10000");
+        setup_count(r, "masks", (uint64_t)r->budget.masks, "5");
+        if (!joint) setup_count(r, "Gibbs steps", (uint64_t)r->budget.gibbs, "10000");
+        code = rows_of((asked){.r = r, .c = c, .network = shipped, .row = "shipped"}, joint);
+    }
+    if (code == CLI_OK && paper) {
+        code = rows_of((asked){.r = r, .c = c, .network = paper, .row = "paper-model"}, joint);
+    }
+    if (code == CLI_OK) code = rows_of_rbm((asked){.r = r, .c = c}, joint, shipped);
+    mb_network_destroy(paper);
+    mb_network_destroy(shipped);
+    return code;
+}
+
+int reproduce_mnist_joint(reproduction *r) {
+    return answers(r, &mnist, true);
+}
+
+int reproduce_table_mnist(reproduction *r) {
+    return answers(r, &mnist, false);
+}
