@@ -23,6 +23,9 @@ static const cli_option options[] = {
     {"patch", "N", "14", "side of the hidden square (patch)"},
     {"fit", NULL, NULL, "a picture of any size: make it gray, crop and centre what is drawn, and resize"},
     {"invert", NULL, NULL, "dark becomes bright: for dark ink on bright paper"},
+    {"check", NULL, NULL,
+     "with --label: name the pictures, by the network and by the 5 nearest training images, and count"},
+    {"data", "NAME|DIR", NULL, "for --check: a folder, or a name below data/; default: what the spec names"},
     {"log-z", NULL, NULL, "no pictures: estimate log Z, given what is shown"},
     {"tolerance", "X", NULL, "of mean field; default: the network's"},
     {"out", "DIR", "out/sample", "where the pictures go"},
@@ -87,6 +90,12 @@ static int read_options(sampling *s) {
         for (size_t i = 0; i < sizeof its / sizeof *its; ++i) {
             if (cli_has(s->args, its[i])) return cli_usage("--%s is for --picture", its[i]);
         }
+    }
+    if (cli_has(s->args, "check") && (!cli_has(s->args, "label") || cli_has(s->args, "log-z"))) {
+        return cli_usage("--check is for pictures of a class: --label, without --log-z");
+    }
+    if (cli_has(s->args, "data") && !cli_has(s->args, "check")) {
+        return cli_usage("--data is for --check");
     }
     code = read_labels(s);
     if (code != CLI_OK) return code;
@@ -332,11 +341,12 @@ static int run(const cli_args *args) {
     if (code == CLI_OK && pictures_wanted) {
         code = s.settings.method == MB_GIBBS ? gibbs(&s) : unmask(&s);
         s.seconds = cli_clock() - began;
+        if (code == CLI_OK && cli_has(args, "check")) code = sample_check(&s);
         if (code == CLI_OK) code = sample_output(&s);
     }
     pictures_destroy(&s.given);
     free(s.labels), free(s.values), free(s.observed), free(s.q), free(s.shown), free(s.results);
-    free(s.energy), free(s.intensity);
+    free(s.energy), free(s.intensity), free(s.named), free(s.nearest);
     mb_network_destroy(s.network);
     return code;
 }
@@ -355,7 +365,8 @@ const cli_command command_sample = {
         "Boltzmann machine itself, without the temperatures that are learned; what a chain ends with is "
         "kept.\nIn the output folder: 00000.png and so on; sheet.png, all of them, a row per class, with what "
         "was shown of --picture first; samples.csv, a line per picture with its mean brightness and its "
-        "energy -(1/2 x'Phi x + b'x) (gibbs) or free energy (unmask); samples.npy, the bins of all pixels; "
+        "energy -(1/2 x'Phi x + b'x) (gibbs) or free energy (unmask), with --check also the class by the network, "
+        "which is shown the whole picture, and by the nearest training images; samples.npy, the bins of all pixels; "
         "of gibbs trace.csv, energy and brightness after every sweep; sample.json, by which a later sample "
         "knows these files as its own: it replaces them, and refuses to write over others.\nThe effective "
         "sample size says how many independent draws the sweeps of all chains of a class are worth, and the "

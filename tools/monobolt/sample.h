@@ -28,6 +28,7 @@ typedef struct sampling {
     double *energy, *intensity; /* [total][draws]: gibbs one per sweep, unmask one            */
     size_t draws;
     uint64_t proposed, accepted;
+    int32_t *named, *nearest;   /* --check: [total], the class by the network, by its training images */
     double seconds;
 } sampling;
 
@@ -35,6 +36,11 @@ typedef struct sampling {
 void sample_values(const sampling *s, size_t label, int32_t *values);
 /* Mean brightness of an image's values, in [0, 1]. */
 double sample_intensity(const sampling *s, const int32_t *values);
+
+/* The picture of a sample: what was shown stays as it was; the rest is what the bins stand for. */
+void sample_pixels(const sampling *s, size_t n, uint8_t *pixels);
+/* Names all samples, by the network and by the nearest training images; an exit code. */
+int sample_check(sampling *s);
 
 /* Before the work: whether the folder will be refused. After it: files, and the report. Exit codes. */
 int sample_output_check(const sampling *s);

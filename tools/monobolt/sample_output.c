@@ -64,8 +64,9 @@ static int write_samples(const sampling *s, const char *folder) {
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
     const mb_visible *named = mb_network_visible(s->network, MB_ROLE_LABEL);
-    fprintf(out, "sample,%s%s,brightness%s\n", named ? "label," : "",
-            is_gibbs(s) ? "energy" : "free_energy", is_gibbs(s) ? "" : ",outcome,iterations,certificate");
+    fprintf(out, "sample,%s%s,brightness%s%s\n", named ? "label," : "",
+            is_gibbs(s) ? "energy" : "free_energy", is_gibbs(s) ? "" : ",outcome,iterations,certificate",
+            s->named ? ",named,nearest" : "");
     for (size_t n = 0; n < s->total; ++n) {
         size_t last = n * s->draws + s->draws - 1;
         fprintf(out, "%zu,", n);
@@ -77,6 +78,7 @@ static int write_samples(const sampling *s, const char *folder) {
             fprintf(out, ",%s,%u,", mb_outcome_name(r->outcome), r->iterations);
             csv_number(out, 4, r->certificate);
         }
+        if (s->named) fprintf(out, ",%d,%d", (int)s->named[n], (int)s->nearest[n]);
         fputc('\n', out);
     }
     return save(folder, "samples.csv", out, &text, &length);
@@ -116,8 +118,7 @@ static bool is_drawn(const sampling *s) {
     return s->info->channels == 1 || s->info->channels == 3;
 }
 
-/* What was shown stays as it was; the rest is what the bins stand for. */
-static void to_pixels(const sampling *s, size_t n, uint8_t *pixels) {
+void sample_pixels(const sampling *s, size_t n, uint8_t *pixels) {
     const mb_visible *image = mb_network_visible(s->network, MB_ROLE_IMAGE);
     const float *bins = mb_network_bin_values(s->network);
     const int32_t *values = s->values + n * s->info->values + image->first;
@@ -139,7 +140,7 @@ static int write_pictures(const sampling *s, const char *folder) {
     if (images == NULL) return cli_fail("out of memory for %zu pictures", s->total);
     mb_status status = MB_OK;
     for (size_t n = 0; status == MB_OK && n < s->total; ++n) {
-        to_pixels(s, n, images + n * bytes);
+        sample_pixels(s, n, images + n * bytes);
         snprintf(path, sizeof path, "%s/%05zu.png", folder, n);
         status = mb_png_write(path, images + n * bytes, info->height, info->width, info->channels);
         cli_progress("writing %zu of %zu pictures", n + 1, s->total);
@@ -164,6 +165,33 @@ static double acceptance(const sampling *s) {
     return s->proposed > 0 ? (double)s->accepted / (double)s->proposed : NAN;
 }
 
+/* How many pictures of a told class are taken for it. */
+typedef struct right {
+    size_t named, nearest, both, told;
+} right;
+
+static right right_of(const sampling *s, size_t first, size_t end) {
+    right r = {0};
+    for (size_t l = first; l < end; ++l) {
+        for (size_t n = l * (size_t)s->count; n < (l + 1) * (size_t)s->count; ++n) {
+            bool named = s->named[n] == s->labels[l], nearest = s->nearest[n] == s->labels[l];
+            r.named += named;
+            r.nearest += nearest;
+            r.both += named && nearest;
+            ++r.told;
+        }
+    }
+    return r;
+}
+
+static void print_right(const sampling *s, size_t first, size_t end) {
+    right r = right_of(s, first, end);
+    printf("  of %zu pictures the network names %zu as told (%.0f %%), the 5 nearest training images %zu "
+           "(%.0f %%), both %zu (%.0f %%)\n",
+           r.told, r.named, 100.0 * (double)r.named / (double)r.told, r.nearest,
+           100.0 * (double)r.nearest / (double)r.told, r.both, 100.0 * (double)r.both / (double)r.told);
+}
+
 static json_t *json_label(const sampling *s, size_t l) {
     mixing m = mixing_of(s, l);
     json_t *entry = json_pack(
@@ -173,6 +201,12 @@ static json_t *json_label(const sampling *s, size_t l) {
         is_gibbs(s) ? "energy_deviation" : "free_energy_deviation", cli_json_number(m.energy_deviation),
         "brightness", cli_json_number(m.intensity), "brightness_deviation",
         cli_json_number(m.intensity_deviation), "bound", cli_json_number(-s->shown[l].free_energy));
+    if (s->named && s->labels[l] != MB_HIDDEN) {
+        right share = right_of(s, l, l + 1);
+        json_object_set_new(entry, "named_right", json_integer((json_int_t)share.named));
+        json_object_set_new(entry, "nearest_right", json_integer((json_int_t)share.nearest));
+        json_object_set_new(entry, "both_right", json_integer((json_int_t)share.both));
+    }
     if (!is_gibbs(s)) return entry;
     json_t *more = json_pack("{s:o,s:o,s:o,s:o}", "effective_energy", cli_json_number(m.effective_energy),
                              "effective_brightness", cli_json_number(m.effective_intensity),
@@ -202,10 +236,15 @@ static int print_text(const sampling *s, const char *folder) {
         printf(", brightness %.4f", m.intensity);
         if (isfinite(m.intensity_deviation)) printf(" (%.4f)", m.intensity_deviation);
         printf("\n");
+        if (s->named && s->label_count > 1) print_right(s, l, l + 1);
         if (!is_gibbs(s) || isnan(m.effective_energy)) continue;
         printf("  effective sample size, of %lld chains of %zu sweeps: energy %.0f (scale reduction %.3f), "
                "brightness %.0f (%.3f)\n", (long long)s->count, s->draws, m.effective_energy,
                m.shrink_energy, m.effective_intensity, m.shrink_intensity);
+    }
+    if (s->named) {
+        if (s->label_count > 1) printf("in all\n");
+        print_right(s, 0, s->label_count);
     }
     if (s->proposed > 0) {
         printf("squares accepted: %.2f %% of %llu\n", 100 * acceptance(s),
