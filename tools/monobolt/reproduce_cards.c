@@ -232,7 +232,8 @@ static size_t frame_line(const mb_csv *csv, const char *row, size_t k) {
 }
 
 static bool frame(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_t k) {
-    size_t residual = frame_line(csv, "residual", k), certificate = frame_line(csv, "certificate", k);
+    size_t residual = frame_line(csv, "update residual", k);
+    size_t certificate = frame_line(csv, "certificate", k);
     char row[32];
     if (residual == csv->rows) return true;
     snprintf(row, sizeof row, "%zu", k);

@@ -202,7 +202,7 @@ static bool is_setup(const mb_csv *csv, size_t line) {
 
 /* How it was made, and what the paper did where that is known. */
 static void write_setup(FILE *out, const mb_csv *csv) {
-    fputs("<details><summary>How it was made</summary>\n<div class=\"scroll\"><table class=\"rows\">\n"
+    fputs("<details open><summary>How it was made</summary>\n<div class=\"scroll\"><table class=\"rows\">\n"
           "<tr><th></th><th>here</th><th>paper</th></tr>\n",
           out);
     for (size_t i = 0; i < csv->rows; ++i) {
@@ -219,23 +219,37 @@ static void write_setup(FILE *out, const mb_csv *csv) {
     fputs("</table></div></details>\n", out);
 }
 
-/* Where the budget was smaller than the paper's, and how long it took. */
-static void write_budget(FILE *out, const mb_csv *csv) {
-    size_t seconds = reproduce_line(csv, "setup", "seconds", ""), smaller = 0, known = 0;
-    fputs("<p class=\"budget\">", out);
+/* What of the setup was less than the paper's, or else. */
+static size_t write_differing(FILE *out, const mb_csv *csv, bool numbers, const char *before) {
+    size_t count = 0;
     for (size_t i = 0; i < csv->rows; ++i) {
-        if (!is_setup(csv, i) || isnan(difference(csv, i))) continue;
-        ++known;
-        if (!(difference(csv, i) < 0)) continue;
-        fputs(smaller++ > 0 ? "; " : "Less than in the paper: ", out);
+        const char *paper = reproduce_field(csv, i, REPRODUCE_PAPER);
+        if (!is_setup(csv, i) || paper[0] == '\0' || numbers == isnan(difference(csv, i))) continue;
+        if (numbers ? !(difference(csv, i) < 0)
+                    : strcmp(reproduce_field(csv, i, REPRODUCE_VALUE), paper) == 0) {
+            continue;
+        }
+        fputs(count++ > 0 ? "; " : before, out);
         page_text(out, reproduce_field(csv, i, REPRODUCE_ROW));
-        fputs(", here ", out);
+        fputs(": here ", out);
         reproduce_show(out, csv, i, REPRODUCE_VALUE);
         fputs(", paper ", out);
         reproduce_show(out, csv, i, REPRODUCE_PAPER);
     }
-    if (smaller > 0) fputs(". ", out);
-    if (smaller == 0 && known > 0) fputs("No less than in the paper. ", out);
+    if (count > 0) fputs(". ", out);
+    return count;
+}
+
+/* Where the budget was smaller than the paper's, and how long it took. */
+static void write_budget(FILE *out, const mb_csv *csv) {
+    size_t seconds = reproduce_line(csv, "setup", "seconds", ""), known = 0;
+    for (size_t i = 0; i < csv->rows; ++i) known += is_setup(csv, i) && !isnan(difference(csv, i));
+    fputs("<p class=\"budget\">", out);
+    if (write_differing(out, csv, true, "The budget was smaller than the paper&#8217;s: ") == 0 &&
+        known > 0) {
+        fputs("The budget was no smaller than the paper&#8217;s. ", out);
+    }
+    write_differing(out, csv, false, "Other than in the paper: ");
     if (seconds < csv->rows) {
         fputs("It took ", out);
         reproduce_show(out, csv, seconds, REPRODUCE_VALUE);

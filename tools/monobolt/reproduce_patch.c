@@ -136,7 +136,7 @@ int reproduce_patch_label(reproduction *r) {
         char side[16];
         mb_mask_settings mask = mask_of(&c, MB_MASK_PATCH, 0);
         snprintf(side, sizeof side, "%lld", (long long)mask.patch);
-        reproduce_setup(r, "side of the square", side, "14");
+        reproduce_setup(r, "side of the square", side, "");
         setup_monotone(&c);
         code = put_pictures(&c, &mask, true);
     }
@@ -144,18 +144,19 @@ int reproduce_patch_label(reproduction *r) {
     return code;
 }
 
-/* A table and a panel: quarters of the lines, from the top. */
+/* A table and panels: eighths of the lines, from the top. */
 int reproduce_extrapolate_mnist(reproduction *r) {
     completing c;
     int code = begin(&c, r, "the lower half", 6);
     size_t pixels = code == CLI_OK ? (size_t)c.info->height * c.info->width : 1;
     uint8_t *shown = calloc(pixels, 1);
     if (code == CLI_OK && shown == NULL) code = cli_fail("out of memory");
-    for (uint32_t part = 2; code == CLI_OK && part <= 7; ++part) {
+    for (uint32_t part = 2, before = 0, count; code == CLI_OK && part <= 7; ++part, before = count) {
         char lines[16];
         mb_metrics metrics;
         mb_mask_settings mask = mask_of(&c, MB_MASK_RANDOM, 0);
-        uint32_t count = (c.info->height * part + 4) / 8; /* eighths of the height */
+        count = (c.info->height * part + 4) / 8;
+        if (count == before) continue; /* of few lines */
         memset(shown, 0, pixels);
         memset(shown, 1, (size_t)count * c.info->width);
         snprintf(lines, sizeof lines, "%u", count);

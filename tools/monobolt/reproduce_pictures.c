@@ -159,7 +159,7 @@ static int frame(reproduction *r, FILE *out, const mb_network *network, const mb
     if (code == CLI_OK && p.results[0].iterations == k) { /* it may have met its fixed point before */
         snprintf(iteration, sizeof iteration, "%zu", k);
         put_bytes(out, &p, 0, iteration, "completed", p.completed, p.info->channels);
-        reproduce_put(r, "frames", "residual", "", (double)k, p.results[0].residual, NAN);
+        reproduce_put(r, "frames", "update residual", "", (double)k, p.results[0].residual, NAN);
         reproduce_put(r, "frames", "certificate", "", (double)k, p.results[0].certificate, NAN);
         double percent = named(&p, 0, data, &name, text);
         if (name[0] && !choice->label_given) {

@@ -6,7 +6,7 @@
  * original. TARGET.csv gets the parts
  *   pictures  a row for each, named by its place among the test images: true label, label, probability of
  *             that (percent), certificate, residual, iterations
- *   frames    of the first picture, by iteration (x): residual, certificate
+ *   frames    of the first picture, by iteration (x): update residual, certificate
  *   frame-labels  a row for each iteration: label, probability
  * TARGET-pixels.csv has a line of pixels in each line: picture, iteration (empty: the answer), channel,
  * kind, y, x0, x1, ... of the kinds
