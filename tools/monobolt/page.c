@@ -67,7 +67,7 @@ static uint8_t *png_encode(const uint8_t *pixels, const uint8_t *shown, uint32_t
     return file;
 }
 
-static void base64(FILE *out, const uint8_t *bytes, size_t length) {
+void page_base64(FILE *out, const uint8_t *bytes, size_t length) {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < length; i += 3) {
@@ -104,18 +104,22 @@ bool page_image(FILE *out, const uint8_t *pixels, const uint8_t *shown, uint32_t
     fprintf(out, "<img class=\"%s\" width=\"%u\" height=\"%u\" alt=\"", kind, width, height);
     page_text(out, alt);
     fputs("\" src=\"data:image/png;base64,", out);
-    base64(out, file, length);
+    page_base64(out, file, length);
     fputs("\">", out);
     free(file);
     return true;
 }
 
+/* Dark by the reader's settings, or by the button of page_script. */
+#define DARK                                                                                       \
+    "--paper:#141518;--card:#1d1f23;--ink:#e8e8e6;--soft:#9aa0a8;--line:#303338;--accent:#7aa2f7;"    \
+    "--hidden:#34508f;--wrong:#f28b82;--bar:#454a53"
+
 static const char style[] =
     ":root{color-scheme:light dark;--paper:#fbfbf9;--card:#fff;--ink:#1c1e21;--soft:#646a73;"
     "--line:#e3e3dd;--accent:#2458c5;--hidden:#3f61ad;--wrong:#b3261e;--bar:#c9ced8}"
-    "@media(prefers-color-scheme:dark){:root{--paper:#141518;--card:#1d1f23;--ink:#e8e8e6;"
-    "--soft:#9aa0a8;--line:#303338;--accent:#7aa2f7;--hidden:#34508f;--wrong:#f28b82;"
-    "--bar:#454a53}}"
+    "@media(prefers-color-scheme:dark){:root:not([data-theme=light]){" DARK "}}"
+    ":root[data-theme=light]{color-scheme:light}:root[data-theme=dark]{color-scheme:dark;" DARK "}"
     "*{box-sizing:border-box}"
     "body{margin:0 auto;max-width:70rem;padding:2.5rem 1.25rem 3rem;background:var(--paper);"
     "color:var(--ink);font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',"
@@ -181,10 +185,41 @@ static const char style[] =
     ".plot{max-width:100%;height:auto;font-size:11px}.plot text{fill:var(--soft)}"
     ".plot .axis{fill:none;stroke:var(--line)}.plot .ideal{stroke:var(--soft);stroke-dasharray:4 4}"
     ".plot circle{fill:var(--accent);fill-opacity:.75}"
+    ".rows .long{white-space:normal;min-width:16rem}"
+    ".curves{width:100%;min-width:34rem;max-width:45rem;image-rendering:auto;margin:1rem 0}"
+    /* contents, and what the script adds */
+    "nav ul{margin:1rem 0;padding-left:1.2rem;columns:22rem}section{margin-top:3.5rem}"
+    "h3{font-size:1rem;margin:1.6rem 0 .3rem}summary{cursor:pointer;color:var(--soft)}"
+    ".budget{color:var(--soft);font-size:.92rem}"
+    "button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}"
+    ".theme{float:right;margin:0 0 .5rem 1rem;border:1px solid var(--line);border-radius:99px;"
+    "padding:.15rem .8rem;background:var(--card);font-size:.85rem}"
+    ".sort::after{content:'\\2195';opacity:.35;margin-left:.3em}"
+    "[aria-sort=ascending] .sort::after{content:'\\2191';opacity:1}"
+    "[aria-sort=descending] .sort::after{content:'\\2193';opacity:1}"
+    ":focus-visible{outline:2px solid var(--accent);outline-offset:2px}"
+    /* pictures at an integer zoom, --w pixels wide */
+    ".wide{grid-template-columns:repeat(auto-fill,minmax(min(100%,31.5rem),1fr))}"
+    ".four{display:grid;grid-template-columns:repeat(4,max-content);gap:.5rem;justify-content:center}"
+    ".zoom{position:relative;width:var(--w)}.zoom img{border-radius:0}.pick{cursor:crosshair}"
+    ".zoom i{position:absolute;box-shadow:0 0 0 1px #000,0 0 0 2px #fff;pointer-events:none}"
+    ".tip{position:absolute;z-index:9;background:var(--card);border:1px solid var(--line);"
+    "border-radius:8px;padding:.5rem .7rem;box-shadow:0 4px 18px #0005;pointer-events:none;"
+    "font-size:.8rem;line-height:1.4;font-variant-numeric:tabular-nums}"
+    ".tip div{display:flex;gap:1rem}.tip td{padding:0 .4rem 0 0;text-align:right}.tip table{margin:0}"
+    ".tip .bar{width:5rem}.tip .bar i{display:block;height:.6rem;background:var(--accent);"
+    "border-radius:2px}"
+    ".film{display:flex;flex-wrap:wrap;gap:.75rem}.film figcaption{text-align:left;width:var(--w)}"
+    ".slides .frame{display:none}.slides .now{display:flex;flex-wrap:wrap;gap:1rem;align-items:center}"
+    ".slides .zoom{width:calc(2*var(--w))}"
+    ".slides figcaption{font-size:.95rem;line-height:1.6;width:13rem;color:var(--ink)}"
+    "input[type=range]{width:min(100%,28rem);accent-color:var(--accent)}"
+    ".slider{display:block;margin:.5rem 0 1rem}"
     "footer{margin-top:3rem;padding-top:1rem;border-top:1px solid var(--line);font-size:.85rem}"
     "@media(max-width:30rem){body{padding-top:1.5rem}h1{font-size:1.6rem}"
     ".tiles{grid-template-columns:repeat(2,1fr)}.figures{font-size:.85rem}"
-    ".figures td,.figures th{padding-right:.7rem}}";
+    ".figures td,.figures th{padding-right:.7rem}}"
+    "@media(max-width:36rem){.four{grid-template-columns:repeat(2,max-content)}}";
 
 void page_begin(FILE *out, const char *title) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

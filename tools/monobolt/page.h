@@ -14,6 +14,9 @@
 void page_begin(FILE *out, const char *title);
 void page_end(FILE *out);
 
+/* What makes tables with class sortable, pixels and frames respond, and a choice of light or dark. */
+void page_script(FILE *out);
+
 /* Text in which < > & and quotes stand for themselves. */
 void page_text(FILE *out, const char *text);
 
@@ -21,5 +24,8 @@ void page_text(FILE *out, const char *text);
  * nowhere. `kind` becomes its class, `alt` its description. False: out of memory.             */
 bool page_image(FILE *out, const uint8_t *pixels, const uint8_t *shown, uint32_t height,
                 uint32_t width, uint32_t channels, const char *kind, const char *alt);
+
+/* Bytes of any file, for a data: address. */
+void page_base64(FILE *out, const uint8_t *bytes, size_t length);
 
 #endif

@@ -105,6 +105,7 @@ typedef struct solving {
     pictures *p;
     const mb_network *network;
     int32_t label;
+    bool truth;
 } solving;
 
 static mb_status show_pictures(void *context, size_t first, size_t count, int32_t *values,
@@ -116,8 +117,9 @@ static mb_status show_pictures(void *context, size_t first, size_t count, int32_
     for (size_t n = 0; n < count; ++n, values += p->info->values, shown += p->info->values) {
         const uint8_t *pixels = p->shown + (first + n) * p->pixels;
         for (size_t i = 0; i < p->pixels * channels; ++i) shown[i] = pixels[i / channels];
-        if (s->label == MB_HIDDEN) continue;
-        values[label->first] = s->label;
+        int32_t told = s->truth ? p->truth[first + n] : s->label;
+        if (told == MB_HIDDEN) continue;
+        values[label->first] = told;
         shown[label->first] = 1;
     }
     return MB_OK;
@@ -187,7 +189,7 @@ int pictures_solve(pictures *p, const mb_network *network, const mb_solver_setti
                    const pictures_how *how) {
     mb_predictor *predictor = NULL;
     mb_dataset *images = NULL;
-    solving s = {p, network, how->label};
+    solving s = {p, network, how->label, how->truth};
     if (p->count == 0) return CLI_OK;
     int code = keep(p, network, how);
     if (code != CLI_OK) return code;

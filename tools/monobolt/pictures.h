@@ -82,6 +82,7 @@ int pictures_mask(pictures *p, const mb_mask_settings *mask, uint64_t seed);
 
 typedef struct pictures_how {
     int32_t label;     /* what the network is told of every image, or MB_HIDDEN              */
+    bool truth;        /* it is told the label that each has, in place of that               */
     double refine;     /* refine in double until the certificate is this; 0: do not          */
     bool prove;        /* ... or until the label is proven                                   */
     bool q, logits;    /* keep them                                                          */

@@ -62,12 +62,17 @@ static const reproduce_view error_views[] = {
      .row_head = "trained with"},
     {0}};
 
+#define FRAMES_VIEW                                                                                \
+    {"pictures", "completed test images", .pictures = true},                                       \
+    {"frames", "residual and certificate of the first picture", .panel = true, .y_log = true}
+
 static const reproduce_view joint_views[] = {
     {"accuracy", "labels named right, in %", .table = true, .panel = true, .row_head = "by"},
     {"accuracy-deviation", "standard deviation over masks, in points", .table = true,
      .row_head = "by"},
     {"starts", "labels named right, in %: the machine's mean-field, by its start and its steps",
      .table = true, .row_head = "hidden pixels start at"},
+    FRAMES_VIEW,
     {0}};
 
 static const reproduce_view table_views[] = {
@@ -125,6 +130,23 @@ static const reproduce_view iterations_views[] = {
      .reference = 6},
     {0}};
 
+static const reproduce_view patch_views[] = {
+    {"patch", "test images with a hidden square, by its side", .table = true, .row_head = "side"},
+    FRAMES_VIEW,
+    {0}};
+
+static const reproduce_view patch_label_views[] = {
+    {"patch", "test images with a hidden square", .table = true, .row_head = "the label is"},
+    FRAMES_VIEW,
+    {0}};
+
+static const reproduce_view extrapolate_views[] = {
+    {"lines", "test images of which the upper lines are shown", .table = true, .row_head = "lines shown"},
+    {"pictures", "completed test images", .pictures = true},
+    {"rmse", "RMSE of hidden pixels", .panel = true},
+    {"label error", "label error", .panel = true},
+    {0}};
+
 const reproduce_target reproduce_targets[] = {
     {"mnist-joint", "Naming digits of which 60 % is hidden",
      "The paper: 92.95 % by its model, 64.23 % by a deep restricted Boltzmann machine under mean-field, 93.58 % "
@@ -170,6 +192,19 @@ const reproduce_target reproduce_targets[] = {
     {"iterations", "Forward iterations in training",
      "The paper: on average fewer than six forward iterations over 40 epochs.", "epoch", false,
      iterations_views, reproduce_iterations, reproduce_say_iterations},
+    {"patch", "A hidden square",
+     "The paper shows digits completed where a square of half their side is hidden, by a model without the "
+     "constraint that was trained on such squares; pictures, no numbers. Here: the network that is "
+     "shipped, which is monotone and was trained on pixels hidden at random.",
+     "iteration", false, patch_views, reproduce_patch, reproduce_say_patch},
+    {"patch-label", "A hidden square, the label given",
+     "The paper shows the same digits completed by a model that is told their labels; pictures, no "
+     "numbers.",
+     "iteration", false, patch_label_views, reproduce_patch_label, reproduce_say_patch_label},
+    {"extrapolate-mnist", "Extrapolation: the lower half from the upper",
+     "The paper shows digits whose upper half alone is shown to a model that was made for this; pictures, no "
+     "numbers. Here: the network that is shipped, for more and fewer lines of pixels as well.",
+     "lines shown", false, extrapolate_views, reproduce_extrapolate_mnist, reproduce_say_extrapolate},
     {0}};
 
 static void target_names(char *out, size_t room) {
@@ -217,14 +252,21 @@ void reproduce_put(reproduction *r, const char *part, const char *row, const cha
     fputc('\n', r->csv);
 }
 
-void reproduce_setup(reproduction *r, const char *what, const char *value, const char *from_paper) {
-    fputs("setup,", r->csv);
-    put_field(r->csv, what);
-    fputs(",,,", r->csv);
+void reproduce_put_text(reproduction *r, const char *part, const char *row, const char *column,
+                        const char *value, const char *from_paper) {
+    fprintf(r->csv, "%s,", part);
+    put_field(r->csv, row);
+    fputc(',', r->csv);
+    put_field(r->csv, column);
+    fputs(",,", r->csv);
     put_field(r->csv, value);
     fputc(',', r->csv);
     put_field(r->csv, from_paper);
     fputc('\n', r->csv);
+}
+
+void reproduce_setup(reproduction *r, const char *what, const char *value, const char *from_paper) {
+    reproduce_put_text(r, "setup", what, "", value, from_paper);
 }
 
 void reproduce_progress(const reproduction *r, const char *format, ...) {
@@ -269,7 +311,6 @@ static void command_of(reproduction *r) {
 static void setup_all(reproduction *r) {
     reproduce_setup(r, "command", r->command, "");
     reproduce_setup(r, "budget", cli_text(r->args, "budget"), "");
-    reproduce_setup(r, "model", r->spec, "");
 }
 
 /* Measures into memory; the file is written whole at the end. */
@@ -281,10 +322,12 @@ static int measure(reproduction *r, const reproduce_target *t) {
     if (r->csv == NULL) return cli_fail("out of memory");
     fputs("part,row,column,x,value,paper\n", r->csv);
     r->done = r->total = 0;
+    r->spec_unused = false;
     setup_all(r);
     int code = t->measure(r);
     cli_progress_end();
     snprintf(seconds, sizeof seconds, "%.1f", cli_clock() - began);
+    if (!r->spec_unused) reproduce_setup(r, "model", r->spec, "");
     reproduce_setup(r, "seconds", seconds, "");
     bool good = !ferror(r->csv);
     good = fclose(r->csv) == 0 && good;
@@ -307,18 +350,27 @@ static int report(const reproduction *r, const reproduce_target *t, bool kept, j
     if (kept && strcmp(command, r->command) != 0) {
         cli_remark("%s.csv was made by another command, %s; --again measures anew", t->name, command);
     }
+    const char *const ends[] = {"csv", reproduce_has_panels(t) ? "svg" : NULL,
+                                reproduce_has_pictures(t) ? "png" : NULL};
     if (list) {
-        char file[2][REPRODUCE_PATH];
-        snprintf(file[0], sizeof file[0], "%s/%s.csv", r->folder, t->name);
-        snprintf(file[1], sizeof file[1], "%s/%s.svg", r->folder, t->name);
-        json_array_append_new(
-            list, json_pack("{s:s,s:b,s:o,s:I,s:s,s:s}", "target", t->name, "kept", kept, "seconds",
-                            cli_json_number(strtod(seconds, NULL)), "lines", (json_int_t)csv->rows, "csv",
-                            file[0], "svg", file[1]));
+        json_t *object = json_pack("{s:s,s:b,s:o,s:I}", "target", t->name, "kept", kept, "seconds",
+                                   cli_json_number(strtod(seconds, NULL)), "lines",
+                                   (json_int_t)csv->rows);
+        for (int i = 0; i < 3; ++i) {
+            char file[REPRODUCE_PATH];
+            if (ends[i] == NULL) continue;
+            snprintf(file, sizeof file, "%s/%s.%s", r->folder, t->name, ends[i]);
+            json_object_set_new(object, ends[i], json_string(file));
+        }
+        json_array_append_new(list, object);
     } else {
         printf("%-18s %s", t->name, kept ? "kept" : "measured");
         if (!kept) printf(" in %s s", seconds);
-        printf(": %s/%s.csv, .svg\n", r->folder, t->name);
+        printf(": %s/%s.csv", r->folder, t->name);
+        for (int i = 1; i < 3; ++i) {
+            if (ends[i]) printf(", .%s", ends[i]);
+        }
+        putchar('\n');
         fflush(stdout);
     }
     mb_csv_destroy(csv);
@@ -395,9 +447,10 @@ const cli_command command_reproduce = {
              "that is trained for it); residual-monotone, residual-free, error-monotone, error-free (the three "
              "updates, on models trained with each), frank-wolfe, convergence (iterations and time to "
              "tolerances), tv-distance (whether two updates end at the same point), iterations (in "
-             "training); all: each of them.\n"
+             "training); patch, patch-label, extrapolate-mnist (digits completed); all: each of them.\n"
              "Each writes TARGET.csv and TARGET.svg into the output folder, and its section of index.html, "
-             "whose numbers are read back from the CSV. A target whose CSV is there already is not "
+             "whose numbers are read back from the CSV; with completed pictures also TARGET.png and "
+             "TARGET-pixels.csv. A target whose CSV is there already is not "
              "measured again without --again: a run that was ended goes on with the next target, and a "
              "training where it was a minute before. Networks that were trained for a target are kept in "
              "models below the folder, with their specs, and used again.",

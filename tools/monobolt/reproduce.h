@@ -41,6 +41,7 @@ typedef struct reproduction {
     reproduce_budget budget;
     int64_t threads;
     FILE *csv;
+    bool spec_unused;   /* the target is about another network               */
     size_t done, total; /* measurements of the target, for the progress line */
     double began;       /* when this run did, by the clock on the wall       */
     double iterations;  /* summed over the steps of a training               */
@@ -48,10 +49,10 @@ typedef struct reproduction {
     size_t point_count;
 } reproduction;
 
-/* One table or panel, or both, of a part. */
+/* One table or panel, or both, of a part; or the pictures that reproduce_pictures completed. */
 typedef struct reproduce_view {
     const char *part, *title;
-    bool table, panel, y_log;
+    bool table, panel, y_log, pictures;
     const char *row_head;        /* what the rows of the table are */
     const char *reference_label; /* a dashed line at `reference`   */
     double reference;
@@ -72,6 +73,9 @@ extern const reproduce_target reproduce_targets[]; /* ends with {0} */
 /* A line of the file at work. NAN: an empty field; column: "" if there is none. */
 void reproduce_put(reproduction *r, const char *part, const char *row, const char *column, double x,
                    double value, double paper);
+/* ... whose value is text. */
+void reproduce_put_text(reproduction *r, const char *part, const char *row, const char *column,
+                        const char *value, const char *paper);
 /* ... of how it was made. */
 void reproduce_setup(reproduction *r, const char *what, const char *value, const char *paper);
 void reproduce_progress(const reproduction *r, const char *format, ...)
@@ -88,6 +92,9 @@ int reproduce_iterations(reproduction *r);
 int reproduce_error_monotone(reproduction *r);
 int reproduce_error_free(reproduction *r);
 int reproduce_tv_distance(reproduction *r);
+int reproduce_patch(reproduction *r);
+int reproduce_patch_label(reproduction *r);
+int reproduce_extrapolate_mnist(reproduction *r);
 
 /* ------------------------------------------------------------------------- networks -- */
 
@@ -149,9 +156,36 @@ int reproduce_data(const reproduction *r, mb_dataset **images, mb_dataset **test
 
 /* ----------------------------------------------------------------------------- page -- */
 
-/* The field of a line; "" if the line is not there. */
+/* The columns of TARGET.csv, and a field of row 0, 1, ... */
+enum {
+    REPRODUCE_PART,
+    REPRODUCE_ROW,
+    REPRODUCE_COLUMN,
+    REPRODUCE_X,
+    REPRODUCE_VALUE,
+    REPRODUCE_PAPER,
+    REPRODUCE_FIELDS
+};
+const char *reproduce_field(const mb_csv *csv, size_t row, size_t field);
+/* The line of a cell; csv->rows: it is not there. And its field; "" then. */
+size_t reproduce_line(const mb_csv *csv, const char *part, const char *row, const char *column);
 const char *reproduce_find(const mb_csv *csv, const char *part, const char *row,
                            const char *column, const char *field);
+/* The names that a field has in a part, each once, in their order. */
+enum { REPRODUCE_NAMES = 24 };
+size_t reproduce_names(const mb_csv *csv, const char *part, size_t field,
+                       const char *names[REPRODUCE_NAMES]);
+/* A key of the file in words. */
+const char *reproduce_label(const char *key);
+/* NAN where there is none, or where a logarithmic axis has no place for it. */
+double reproduce_number(const char *text, bool log);
+
+/* A field as an element of the page that says which one it is: what a test looks up. Nothing if the line
+ * is not there. And ours less the paper's, where both are numbers.                            */
+void reproduce_show(FILE *out, const mb_csv *csv, size_t line, size_t field);
+void reproduce_show_difference(FILE *out, const mb_csv *csv, size_t line);
+/* The value of a cell, for a sentence. */
+void reproduce_say(FILE *out, const mb_csv *csv, const char *part, const char *row, const char *column);
 
 /* Sentences of the page. */
 void reproduce_say_joint(FILE *out, const mb_csv *csv);
@@ -159,10 +193,16 @@ void reproduce_say_residual(FILE *out, const mb_csv *csv);
 void reproduce_say_agreement(FILE *out, const mb_csv *csv);
 void reproduce_say_limit(FILE *out, const mb_csv *csv);
 void reproduce_say_iterations(FILE *out, const mb_csv *csv);
+void reproduce_say_patch(FILE *out, const mb_csv *csv);
+void reproduce_say_patch_label(FILE *out, const mb_csv *csv);
+void reproduce_say_extrapolate(FILE *out, const mb_csv *csv);
 
-/* Reads TARGET.csv and draws TARGET.svg; writes index.html, a section for each target that has a CSV.
+/* Reads TARGET.csv and draws TARGET.svg, if it has panels; writes index.html, a section for each target that has a CSV.
  * Exit codes.                                                                                 */
+int reproduce_read(uint8_t **bytes, size_t *length, const char *path); /* a file, to be freed */
 int reproduce_load(mb_csv **csv, const reproduction *r, const reproduce_target *target);
+bool reproduce_has_panels(const reproduce_target *target);
+bool reproduce_has_pictures(const reproduce_target *target);
 int reproduce_draw(const reproduction *r, const reproduce_target *target);
 int reproduce_page(const reproduction *r);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The picture and the page of monobolt reproduce. Both are made from TARGET.csv alone: each number on the
- * page is the text of a field.
+ * The page of monobolt reproduce. It is made from TARGET.csv and TARGET-pixels.csv alone: each number is the
+ * text of a field, in an element that says which (data-field="LINE:COLUMN" of the section's file), or the
+ * difference of two (data-difference="LINE"). Tables and pictures need no script.
  */
 #include <ctype.h>
 #include <math.h>
@@ -10,12 +11,9 @@
 #include <sys/stat.h>
 
 #include "page.h"
-#include "reproduce.h"
+#include "reproduce_pictures.h"
 
-enum { PART, ROW, COLUMN, X, VALUE, PAPER, FIELDS };
-static const char *const fields[FIELDS] = {"part", "row", "column", "x", "value", "paper"};
-
-enum { NAMES_MOST = 24, POINTS_MOST = 4096, PANELS_MOST = 8 };
+static const char *const fields[REPRODUCE_FIELDS] = {"part", "row", "column", "x", "value", "paper"};
 
 /* Keys of the file in words; the others stand for themselves. */
 static const struct {
@@ -50,7 +48,7 @@ static const struct {
     {"rbm-gibbs", "deep RBM, Gibbs"},
 };
 
-static const char *label_of(const char *key) {
+const char *reproduce_label(const char *key) {
     for (size_t i = 0; i < sizeof labels / sizeof *labels; ++i) {
         if (strcmp(labels[i].key, key) == 0) return labels[i].label;
     }
@@ -59,7 +57,7 @@ static const char *label_of(const char *key) {
 
 /* ------------------------------------------------------------------------------ CSV -- */
 
-static const char *field(const mb_csv *csv, size_t row, size_t which) {
+const char *reproduce_field(const mb_csv *csv, size_t row, size_t which) {
     return csv->fields[(row + 1) * csv->columns + which];
 }
 
@@ -67,8 +65,8 @@ int reproduce_load(mb_csv **csv, const reproduction *r, const reproduce_target *
     char path[REPRODUCE_PATH];
     snprintf(path, sizeof path, "%s/%s.csv", r->folder, target->name);
     if (mb_csv_load(csv, path) != MB_OK) return cli_fail("%s", mb_error());
-    bool right = (*csv)->columns == FIELDS;
-    for (size_t i = 0; right && i < FIELDS; ++i) {
+    bool right = (*csv)->columns == REPRODUCE_FIELDS;
+    for (size_t i = 0; right && i < REPRODUCE_FIELDS; ++i) {
         right = strcmp((*csv)->fields[i], fields[i]) == 0;
     }
     if (right) return CLI_OK;
@@ -77,10 +75,27 @@ int reproduce_load(mb_csv **csv, const reproduction *r, const reproduce_target *
     return cli_fail("%s: its columns are not part,row,column,x,value,paper; --again measures anew", path);
 }
 
-static size_t find_line(const mb_csv *csv, const char *part, const char *row, const char *column) {
+int reproduce_read(uint8_t **bytes, size_t *length, const char *path) {
+    FILE *in = fopen(path, "rb");
+    char *text = NULL, block[4096];
+    FILE *out = in ? open_memstream(&text, length) : NULL;
+    size_t count;
+    *bytes = NULL;
+    while (out && (count = fread(block, 1, sizeof block, in)) > 0) fwrite(block, 1, count, out);
+    bool good = out && !ferror(in) && !ferror(out);
+    if (out) good = fclose(out) == 0 && good;
+    if (in) fclose(in);
+    *bytes = (uint8_t *)text;
+    if (good) return CLI_OK;
+    free(text);
+    *bytes = NULL;
+    return cli_fail("%s: cannot be read; --again measures anew", path);
+}
+
+size_t reproduce_line(const mb_csv *csv, const char *part, const char *row, const char *column) {
     for (size_t i = 0; i < csv->rows; ++i) {
-        if (strcmp(field(csv, i, PART), part) == 0 && strcmp(field(csv, i, ROW), row) == 0 &&
-            strcmp(field(csv, i, COLUMN), column) == 0)
+        if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), part) == 0 && strcmp(reproduce_field(csv, i, REPRODUCE_ROW), row) == 0 &&
+            strcmp(reproduce_field(csv, i, REPRODUCE_COLUMN), column) == 0)
             return i;
     }
     return csv->rows;
@@ -88,125 +103,69 @@ static size_t find_line(const mb_csv *csv, const char *part, const char *row, co
 
 const char *reproduce_find(const mb_csv *csv, const char *part, const char *row,
                            const char *column, const char *name) {
-    size_t line = find_line(csv, part, row, column), which;
+    size_t line = reproduce_line(csv, part, row, column), which;
     if (line == csv->rows || !mb_csv_find(csv, name, &which)) return "";
-    return field(csv, line, which);
+    return reproduce_field(csv, line, which);
 }
 
-/* The names that a field has in a part, each once, in their order. */
-static size_t names_of(const mb_csv *csv, const char *part, size_t which,
-                       const char *names[NAMES_MOST]) {
+size_t reproduce_names(const mb_csv *csv, const char *part, size_t which,
+                       const char *names[REPRODUCE_NAMES]) {
     size_t count = 0;
-    for (size_t i = 0; i < csv->rows && count < NAMES_MOST; ++i) {
+    for (size_t i = 0; i < csv->rows && count < REPRODUCE_NAMES; ++i) {
         size_t k = 0;
-        if (strcmp(field(csv, i, PART), part) != 0) continue;
-        while (k < count && strcmp(names[k], field(csv, i, which)) != 0) ++k;
-        if (k == count) names[count++] = field(csv, i, which);
+        if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), part) != 0) continue;
+        while (k < count && strcmp(names[k], reproduce_field(csv, i, which)) != 0) ++k;
+        if (k == count) names[count++] = reproduce_field(csv, i, which);
     }
     return count;
 }
 
-/* -------------------------------------------------------------------------- picture -- */
-
-/* NAN where there is none, or where a logarithmic axis has no place for it. */
-static double number(const char *text, bool log) {
+double reproduce_number(const char *text, bool log) {
     char *end;
     double value = strtod(text, &end);
     bool good = end != text && *end == '\0' && isfinite(value) && fabs(value) <= MB_PLOT_MOST;
     return good && (!log || value > 0) ? value : NAN;
 }
 
-typedef struct drawing {
-    double x[POINTS_MOST], y[POINTS_MOST];
-    size_t used;
-    mb_plot_series series[PANELS_MOST][NAMES_MOST];
-    mb_plot_panel panels[PANELS_MOST];
-    size_t count;
-} drawing;
+/* -------------------------------------------------------------------------- numbers -- */
 
-static void swap(double *a, double *b) {
-    double kept = *a;
-    *a = *b;
-    *b = kept;
+void reproduce_show(FILE *out, const mb_csv *csv, size_t line, size_t which) {
+    if (line >= csv->rows) return;
+    fprintf(out, "<span data-field=\"%zu:%s\">", line + 1, fields[which]);
+    page_text(out, reproduce_field(csv, line, which));
+    fputs("</span>", out);
 }
 
-/* Lines run to the right, where their names stand; tolerances fall. */
-static void to_the_right(double *x, double *y, size_t count) {
-    if (count == 0 || !(x[count - 1] < x[0])) return;
-    for (size_t i = 0, k = count - 1; i < k; ++i, --k) {
-        swap(&x[i], &x[k]);
-        swap(&y[i], &y[k]);
-    }
+void reproduce_say(FILE *out, const mb_csv *csv, const char *part, const char *row, const char *column) {
+    reproduce_show(out, csv, reproduce_line(csv, part, row, column), REPRODUCE_VALUE);
 }
 
-/* Series without a single point are left out. */
-static void draw_panel(drawing *d, const mb_csv *csv, const reproduce_target *t,
-                       const reproduce_view *v) {
-    const char *names[NAMES_MOST];
-    size_t count = names_of(csv, v->part, ROW, names), drawn = 0;
-    if (d->count == PANELS_MOST) return;
-    for (size_t k = 0; k < count; ++k) {
-        size_t first = d->used;
-        bool any = false;
-        for (size_t i = 0; i < csv->rows && d->used < POINTS_MOST; ++i) {
-            if (strcmp(field(csv, i, PART), v->part) || strcmp(field(csv, i, ROW), names[k])) continue;
-            double x = number(field(csv, i, X), t->x_log);
-            double y = number(field(csv, i, VALUE), v->y_log);
-            any = any || (!isnan(x) && !isnan(y));
-            d->x[d->used] = x;
-            d->y[d->used++] = y;
-        }
-        if (!any) continue;
-        to_the_right(d->x + first, d->y + first, d->used - first);
-        d->series[d->count][drawn++] = (mb_plot_series){
-            .name = label_of(names[k]), .x = d->x + first, .y = d->y + first, .count = d->used - first};
-    }
-    if (drawn == 0) return;
-    d->panels[d->count] = (mb_plot_panel){.y_label = v->title,
-                                          .y_log = v->y_log,
-                                          .series = d->series[d->count],
-                                          .series_count = drawn,
-                                          .reference_label = v->reference_label,
-                                          .reference = v->reference};
-    ++d->count;
+/* NAN: one of the two is no number. */
+static double difference(const mb_csv *csv, size_t line) {
+    return reproduce_number(reproduce_field(csv, line, REPRODUCE_VALUE), false) -
+           reproduce_number(reproduce_field(csv, line, REPRODUCE_PAPER), false);
 }
 
-int reproduce_draw(const reproduction *r, const reproduce_target *t) {
-    char path[REPRODUCE_PATH];
-    mb_csv *csv;
-    int code = reproduce_load(&csv, r, t);
-    if (code != CLI_OK) return code;
-    drawing *d = calloc(1, sizeof *d);
-    if (d == NULL) code = cli_fail("out of memory");
-    for (const reproduce_view *v = t->views; code == CLI_OK && v->part; ++v) {
-        if (v->panel) draw_panel(d, csv, t, v);
-    }
-    snprintf(path, sizeof path, "%s/%s.svg", r->folder, t->name);
-    if (code == CLI_OK && d->count == 0) {
-        code = cli_fail("%s/%s.csv has nothing to draw; --again measures anew", r->folder, t->name);
-    } else if (code == CLI_OK) {
-        mb_plot plot = {.title = t->title,
-                        .x_label = t->x_label,
-                        .x_log = t->x_log,
-                        .panels = d->panels,
-                        .panel_count = d->count};
-        if (mb_plot_write(path, &plot) != MB_OK) code = cli_fail("%s", mb_error());
-    }
-    free(d);
-    mb_csv_destroy(csv);
-    return code;
+void reproduce_show_difference(FILE *out, const mb_csv *csv, size_t line) {
+    if (line >= csv->rows || isnan(difference(csv, line))) return;
+    fprintf(out, "<span data-difference=\"%zu\">%+.4g</span>", line + 1, difference(csv, line));
 }
 
-/* ----------------------------------------------------------------------------- page -- */
+/* --------------------------------------------------------------------------- tables -- */
 
 static void cell(FILE *out, const mb_csv *csv, size_t line) {
     fputs("<td class=\"number\">", out);
     if (line < csv->rows) {
-        const char *value = field(csv, line, VALUE), *paper = field(csv, line, PAPER);
-        page_text(out, value[0] ? value : "not reached");
-        if (paper[0]) {
+        bool reached = reproduce_field(csv, line, REPRODUCE_VALUE)[0] != '\0';
+        if (reached) reproduce_show(out, csv, line, REPRODUCE_VALUE);
+        if (!reached) fputs("not reached", out);
+        if (reproduce_field(csv, line, REPRODUCE_PAPER)[0]) {
             fputs("<br><small>paper ", out);
-            page_text(out, paper);
+            reproduce_show(out, csv, line, REPRODUCE_PAPER);
+            if (!isnan(difference(csv, line))) {
+                fputs("<br>difference ", out);
+                reproduce_show_difference(out, csv, line);
+            }
             fputs("</small>", out);
         }
     }
@@ -214,50 +173,124 @@ static void cell(FILE *out, const mb_csv *csv, size_t line) {
 }
 
 static void write_table(FILE *out, const mb_csv *csv, const reproduce_view *v) {
-    const char *rows[NAMES_MOST], *columns[NAMES_MOST];
-    size_t row_count = names_of(csv, v->part, ROW, rows);
-    size_t column_count = names_of(csv, v->part, COLUMN, columns);
+    const char *rows[REPRODUCE_NAMES], *columns[REPRODUCE_NAMES];
+    size_t row_count = reproduce_names(csv, v->part, REPRODUCE_ROW, rows);
+    size_t column_count = reproduce_names(csv, v->part, REPRODUCE_COLUMN, columns);
     if (row_count == 0) return;
     fprintf(out, "<h3>%c", toupper((unsigned char)v->title[0]));
     page_text(out, v->title + 1);
-    fputs("</h3>\n<div class=\"scroll\"><table class=\"rows\">\n<tr><th>", out);
+    fputs("</h3>\n<div class=\"scroll\"><table class=\"rows sortable\">\n<thead><tr><th>", out);
     page_text(out, v->row_head ? v->row_head : "");
     fputs("</th>", out);
     for (size_t k = 0; k < column_count; ++k) {
         fputs("<th class=\"number\">", out);
-        page_text(out, label_of(columns[k]));
+        page_text(out, reproduce_label(columns[k]));
         fputs("</th>", out);
     }
-    fputs("</tr>\n", out);
+    fputs("</tr></thead>\n<tbody>\n", out);
     for (size_t i = 0; i < row_count; ++i) {
         fputs("<tr><td>", out);
-        page_text(out, label_of(rows[i]));
+        page_text(out, reproduce_label(rows[i]));
         fputs("</td>", out);
         for (size_t k = 0; k < column_count; ++k) {
-            cell(out, csv, find_line(csv, v->part, rows[i], columns[k]));
+            cell(out, csv, reproduce_line(csv, v->part, rows[i], columns[k]));
         }
         fputs("</tr>\n", out);
     }
-    fputs("</table></div>\n", out);
+    fputs("</tbody></table></div>\n", out);
 }
 
-/* How it was made, and what the paper did where that is more. */
+/* ---------------------------------------------------------------------------- setup -- */
+
+static bool is_setup(const mb_csv *csv, size_t line) {
+    return strcmp(reproduce_field(csv, line, REPRODUCE_PART), "setup") == 0;
+}
+
+/* How it was made, and what the paper did where that is known. */
 static void write_setup(FILE *out, const mb_csv *csv) {
-    fputs("<h3>How it was made</h3>\n<div class=\"scroll\"><table class=\"rows\">\n"
+    fputs("<details open><summary>How it was made</summary>\n<div class=\"scroll\"><table class=\"rows\">\n"
           "<tr><th></th><th>here</th><th>paper</th></tr>\n",
           out);
     for (size_t i = 0; i < csv->rows; ++i) {
-        if (strcmp(field(csv, i, PART), "setup") != 0) continue;
-        bool command = strcmp(field(csv, i, ROW), "command") == 0;
+        if (!is_setup(csv, i)) continue;
+        bool command = strcmp(reproduce_field(csv, i, REPRODUCE_ROW), "command") == 0;
         fputs("<tr><td>", out);
-        page_text(out, field(csv, i, ROW));
-        fputs(command ? "</td><td style=\"white-space:normal\"><code>" : "</td><td>", out);
-        page_text(out, field(csv, i, VALUE));
+        page_text(out, reproduce_field(csv, i, REPRODUCE_ROW));
+        fputs(command ? "</td><td class=\"long\"><code>" : "</td><td>", out);
+        reproduce_show(out, csv, i, REPRODUCE_VALUE);
         fputs(command ? "</code></td><td>" : "</td><td>", out);
-        page_text(out, field(csv, i, PAPER));
+        if (reproduce_field(csv, i, REPRODUCE_PAPER)[0]) reproduce_show(out, csv, i, REPRODUCE_PAPER);
         fputs("</td></tr>\n", out);
     }
-    fputs("</table></div>\n", out);
+    fputs("</table></div></details>\n", out);
+}
+
+/* What of the setup was less than the paper's, or else. */
+static size_t write_differing(FILE *out, const mb_csv *csv, bool numbers, const char *before) {
+    size_t count = 0;
+    for (size_t i = 0; i < csv->rows; ++i) {
+        const char *paper = reproduce_field(csv, i, REPRODUCE_PAPER);
+        if (!is_setup(csv, i) || paper[0] == '\0' || numbers == isnan(difference(csv, i))) continue;
+        if (numbers ? !(difference(csv, i) < 0)
+                    : strcmp(reproduce_field(csv, i, REPRODUCE_VALUE), paper) == 0) {
+            continue;
+        }
+        fputs(count++ > 0 ? "; " : before, out);
+        page_text(out, reproduce_field(csv, i, REPRODUCE_ROW));
+        fputs(": here ", out);
+        reproduce_show(out, csv, i, REPRODUCE_VALUE);
+        fputs(", paper ", out);
+        reproduce_show(out, csv, i, REPRODUCE_PAPER);
+    }
+    if (count > 0) fputs(". ", out);
+    return count;
+}
+
+/* Where the budget was smaller than the paper's, and how long it took. */
+static void write_budget(FILE *out, const mb_csv *csv) {
+    size_t seconds = reproduce_line(csv, "setup", "seconds", ""), known = 0;
+    for (size_t i = 0; i < csv->rows; ++i) known += is_setup(csv, i) && !isnan(difference(csv, i));
+    fputs("<p class=\"budget\">", out);
+    if (write_differing(out, csv, true, "The budget was smaller than the paper&#8217;s: ") == 0 &&
+        known > 0) {
+        fputs("The budget was no smaller than the paper&#8217;s. ", out);
+    }
+    write_differing(out, csv, false, "Other than in the paper: ");
+    if (seconds < csv->rows) {
+        fputs("It took ", out);
+        reproduce_show(out, csv, seconds, REPRODUCE_VALUE);
+        fputs(" seconds.", out);
+    }
+    fputs("</p>\n", out);
+}
+
+/* ------------------------------------------------------------------------- sections -- */
+
+/* A file in the page; its style follows the colour scheme of the page. */
+static int write_curves(FILE *out, const reproduction *r, const reproduce_target *t) {
+    char path[REPRODUCE_PATH];
+    uint8_t *bytes = NULL;
+    size_t length = 0;
+    snprintf(path, sizeof path, "%s/%s.svg", r->folder, t->name);
+    int code = reproduce_read(&bytes, &length, path);
+    if (code != CLI_OK) return code;
+    fputs("<div class=\"scroll\"><img class=\"curves\" alt=\"curves: ", out);
+    page_text(out, t->title);
+    fputs("\" src=\"data:image/svg+xml;base64,", out);
+    page_base64(out, bytes, length);
+    fputs("\"></div>\n", out);
+    free(bytes);
+    return CLI_OK;
+}
+
+static void write_files(FILE *out, const reproduce_target *t) {
+    fprintf(out, "<p class=\"soft\">Files: <a href=\"%s.csv\">%s.csv</a>", t->name, t->name);
+    if (reproduce_has_panels(t)) fprintf(out, ", <a href=\"%s.svg\">%s.svg</a>", t->name, t->name);
+    if (reproduce_has_pictures(t)) {
+        fprintf(out, ", <a href=\"%s-pixels.csv\">%s-pixels.csv</a>, <a href=\"%s.png\">%s.png</a>",
+                t->name, t->name, t->name, t->name);
+    }
+    fputs("</p>\n", out);
 }
 
 static int write_section(FILE *out, const reproduction *r, const reproduce_target *t) {
@@ -270,16 +303,17 @@ static int write_section(FILE *out, const reproduction *r, const reproduce_targe
     page_text(out, t->claim);
     fputs("</p>\n", out);
     if (t->verdict) t->verdict(out, csv);
-    for (const reproduce_view *v = t->views; v->part; ++v) {
+    write_budget(out, csv);
+    for (const reproduce_view *v = t->views; code == CLI_OK && v->part; ++v) {
         if (v->table) write_table(out, csv, v);
+        if (v->pictures) code = reproduce_cards(out, r, t, csv);
     }
-    fprintf(out, "<p><img style=\"image-rendering:auto;max-width:45rem\" src=\"%s.svg\" alt=\"", t->name);
-    page_text(out, t->title);
-    fprintf(out, "\"></p>\n<p><a href=\"%s.csv\">%s.csv</a></p>\n", t->name, t->name);
+    if (code == CLI_OK && reproduce_has_panels(t)) code = write_curves(out, r, t);
     write_setup(out, csv);
+    write_files(out, t);
     fputs("</section>\n", out);
     mb_csv_destroy(csv);
-    return CLI_OK;
+    return code;
 }
 
 static bool is_there(const reproduction *r, const reproduce_target *t) {
@@ -287,6 +321,17 @@ static bool is_there(const reproduction *r, const reproduce_target *t) {
     struct stat exists;
     snprintf(path, sizeof path, "%s/%s.csv", r->folder, t->name);
     return stat(path, &exists) == 0;
+}
+
+static void write_contents(FILE *out, const reproduction *r) {
+    fputs("<nav aria-label=\"contents\"><ul>\n", out);
+    for (const reproduce_target *t = reproduce_targets; t->name; ++t) {
+        if (!is_there(r, t)) continue;
+        fprintf(out, "<li><a href=\"#%s\">", t->name);
+        page_text(out, t->title);
+        fputs("</a></li>\n", out);
+    }
+    fputs("</ul></nav>\n", out);
 }
 
 int reproduce_page(const reproduction *r) {
@@ -298,14 +343,17 @@ int reproduce_page(const reproduction *r) {
     page_begin(out, "Monobolt: the paper's comparisons");
     fputs("<h1>The paper&#8217;s comparisons, measured anew</h1>\n"
           "<p>Feng, Winston and Kolter, &#8220;Monotone deep Boltzmann machines&#8221; (TMLR 2023). Each "
-          "number in a table is a field of the CSV file beside it.</p>\n",
+          "number is a field of the CSV file of its section; a difference is ours less the "
+          "paper&#8217;s.</p>\n",
           out);
+    write_contents(out, r);
     for (const reproduce_target *t = reproduce_targets; code == CLI_OK && t->name; ++t) {
         if (is_there(r, t)) code = write_section(out, r, t);
     }
     fputs("<footer><p>", out);
     page_text(out, mb_build_info());
     fputs("</p></footer>\n", out);
+    page_script(out);
     page_end(out);
     bool good = !ferror(out);
     good = fclose(out) == 0 && good;
@@ -316,100 +364,4 @@ int reproduce_page(const reproduction *r) {
     }
     free(text);
     return code;
-}
-
-/* ------------------------------------------------------------------------ sentences -- */
-
-/* Where the paper has accuracies, and the range that the machine's mean-field has by its start. */
-void reproduce_say_joint(FILE *out, const mb_csv *csv) {
-    const char *rows[NAMES_MOST], *columns[NAMES_MOST], *least = "", *most = "";
-    size_t row_count = names_of(csv, "starts", ROW, rows);
-    size_t column_count = names_of(csv, "starts", COLUMN, columns);
-    for (size_t i = 0; i < row_count; ++i) {
-        for (size_t k = 0; k < column_count; ++k) {
-            const char *v = reproduce_find(csv, "starts", rows[i], columns[k], "value");
-            if (!least[0] || number(v, false) < number(least, false)) least = v;
-            if (!most[0] || number(v, false) > number(most, false)) most = v;
-        }
-    }
-    if (row_count == 0) return;
-    const char *paper = reproduce_find(csv, "starts", rows[0], "2", "paper");
-    double p = number(paper, false);
-    bool between = number(least, false) <= p && p <= number(most, false);
-    fprintf(out, "<p class=\"note\">The same machine, asked by mean-field, names from %s to %s %% right, by where "
-                 "the hidden pixels start and how many steps are taken; the paper&#8217;s %s lies %s.</p>\n",
-            least, most, paper, between ? "between" : "outside");
-}
-
-/* Of the undamped update, on each model: near zero, or two iterates that take turns. */
-void reproduce_say_residual(FILE *out, const mb_csv *csv) {
-    const char *rows[NAMES_MOST];
-    size_t count = names_of(csv, "residual", ROW, rows);
-    fputs("<p class=\"note\">", out);
-    for (size_t i = 0; i < count; ++i) {
-        const char *value = reproduce_find(csv, "residual", rows[i], "krahenbuhl", "value");
-        const char *paper = reproduce_find(csv, "residual", rows[i], "krahenbuhl", "paper");
-        double v = number(value, false), p = number(paper, false);
-        fprintf(out, "Krähenbühl&#8217;s update on the model trained with %s: ", label_of(rows[i]));
-        fputs(isnan(v) ? "nothing measured" : v > 0.1 ? "diverges" : "does not diverge", out);
-        fprintf(out, " here (%s), ", value);
-        fprintf(out, "%s in the paper (%s).<br>\n", p > 0.1 ? "diverges" : "does not", paper);
-    }
-    fputs("Diverges: a residual above 0.1 after at most 100 steps.</p>\n", out);
-}
-
-/* Whether two answers are as near each other as the proven bounds of both allow. */
-static void say_ratio(FILE *out, const mb_csv *csv, const char *state, const char *update) {
-    char part[64], row[64];
-    const char *columns[NAMES_MOST];
-    snprintf(part, sizeof part, "agreement-%s", state);
-    size_t count = names_of(csv, part, COLUMN, columns);
-    if (count == 0) return;
-    const char *last = columns[count - 1];
-    snprintf(row, sizeof row, "ratio-%s", update);
-    double ratio = number(reproduce_find(csv, part, row, last, "value"), false);
-    snprintf(row, sizeof row, "distance-%s", update);
-    const char *distance = reproduce_find(csv, part, row, last, "value");
-    snprintf(row, sizeof row, "certificates-%s", update);
-    const char *bound = reproduce_find(csv, part, row, last, "value");
-    fprintf(out, "%s model, %s, both to a residual of %s: mean distance to ours %s, mean sum of the "
-                 "certificates %s: ",
-            state, label_of(update), last, distance, bound);
-    fputs(ratio <= 1 ? "within the bounds; both approach the one fixed point.<br>\n"
-                     : "not the same point: some distance is above its bound.<br>\n",
-          out);
-}
-
-void reproduce_say_agreement(FILE *out, const mb_csv *csv) {
-    static const char *const states[] = {"initial", "trained"};
-    fputs("<p class=\"note\">", out);
-    for (size_t i = 0; i < 2; ++i) {
-        say_ratio(out, csv, states[i], "baque");
-        say_ratio(out, csv, states[i], "baque-small");
-    }
-    fputs("</p>\n", out);
-}
-
-void reproduce_say_limit(FILE *out, const mb_csv *csv) {
-    static const char *const states[] = {"initial", "trained"};
-    fputs("<p class=\"note\">", out);
-    for (size_t i = 0; i < 2; ++i) {
-        char part[64];
-        snprintf(part, sizeof part, "tv-%s", states[i]);
-        const char *far = reproduce_find(csv, part, "frank-wolfe", "1e-5", "value");
-        const char *near = reproduce_find(csv, part, "frank-wolfe-1", "1e-5", "value");
-        if (far[0] == '\0') continue;
-        fprintf(out, "%s model: total variation on hidden pixels between Frank-Wolfe&#8217;s end and ours: "
-                     "%s with λ = 0.7, %s with λ = 1.<br>\n",
-                states[i], far, near);
-    }
-    fputs("With λ other than 1 it solves another equation, q = softmax((Φq + b)/λ): its own residual goes "
-          "to zero (tables), that of q = softmax(Φq + b) does not (curves).</p>\n",
-          out);
-}
-
-void reproduce_say_iterations(FILE *out, const mb_csv *csv) {
-    const char *mean = reproduce_find(csv, "mean", "forward", "mean", "value");
-    fprintf(out, "<p class=\"note\">On average %s forward iterations: %s the paper&#8217;s six.</p>\n", mean,
-            number(mean, false) < 6 ? "below" : "not below");
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "data.h"
-#include "reproduce.h"
+#include "reproduce_pictures.h"
 
 /* One table of the paper, and what it has at each share. */
 enum { SHARES = 4 };
@@ -291,10 +291,20 @@ static int tests_for(const reproduction *r, const mb_network *network, mb_datase
     return data_load(tests, data_for_network(network), cli_text(r->args, "data"), MB_TEST);
 }
 
-/* The rows of a network; its file is named in the setup. */
-static int rows_of(asked a, bool joint) {
+/* Test images as the network completes them, the share that the paper shows. */
+static int complete(const asked *a) {
+    reproduce_choice choice = {.count = 8, .mask = *mb_network_mask_settings(a->network), .seed = 1};
+    choice.mask.observe = a->c->shares[a->c->joint];
+    choice.mask.observe_range = choice.mask.inject = 0;
+    reproduce_progress(a->r, "pictures");
+    return reproduce_pictures(a->r, a->network, a->tests, &choice);
+}
+
+/* The rows of a network; and its pictures. */
+static int rows_of(asked a, bool joint, bool pictures) {
     int code = tests_for(a.r, a.network, &a.tests);
     for (size_t i = 0; code == CLI_OK && i < SHARES; ++i) code = ask_network(&a, joint, i);
+    if (code == CLI_OK && pictures) code = complete(&a);
     mb_dataset_destroy(a.tests);
     return code;
 }
@@ -324,6 +334,7 @@ static int answers(reproduction *r, const answer_case *c, bool joint) {
     const char *file = c->network ? c->network : r->answers;
     size_t each = (size_t)r->budget.masks * SHARES;
     int code = model_load(&shipped, file);
+    r->spec_unused = true;
     if (code == CLI_OK && c == &mnist) code = reproduce_given(r, true, &paper);
     r->total = each * (paper ? 4 : 3) + 1 + (joint ? 18 : 0);
     if (code == CLI_OK) {
@@ -333,10 +344,10 @@ static int answers(reproduction *r, const answer_case *c, bool joint) {
         setup_count(r, "test samples, at most", r->budget.answers, "10000");
         setup_count(r, "masks", (uint64_t)r->budget.masks, "5");
         if (!joint) setup_count(r, "Gibbs steps", (uint64_t)r->budget.gibbs, "10000");
-        code = rows_of((asked){.r = r, .c = c, .network = shipped, .row = "shipped"}, joint);
+        code = rows_of((asked){.r = r, .c = c, .network = shipped, .row = "shipped"}, joint, joint);
     }
     if (code == CLI_OK && paper) {
-        code = rows_of((asked){.r = r, .c = c, .network = paper, .row = "paper-model"}, joint);
+        code = rows_of((asked){.r = r, .c = c, .network = paper, .row = "paper-model"}, joint, false);
     }
     if (code == CLI_OK) code = rows_of_rbm((asked){.r = r, .c = c}, joint, shipped);
     mb_network_destroy(paper);
