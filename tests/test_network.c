@@ -545,6 +545,53 @@ static void test_foreign_files(void **state) {
     mb_network_destroy(network);
 }
 
+/* Half the size, every parameter within half a step of a half, all else as it was; what a half cannot
+ * hold is refused, and leaves the file that was there.                                              */
+static void test_half_files(void **state) {
+    (void)state;
+    mb_network *network = load(&tiny), *other;
+    size_t count, whole_size, half_size, size;
+    float *p = mb_model_parameters(mb_network_model(network), &count);
+    for (size_t i = 0; i < count; ++i) p[i] *= 0.5f + (float)(i % 7);
+    succeeded(mb_model_update(mb_network_model(network)));
+    succeeded(mb_network_save(network, at("whole.safetensors")));
+    succeeded(mb_network_save_half(network, at("half.safetensors")));
+    free(get("whole.safetensors", &whole_size));
+    uint8_t *bytes = get("half.safetensors", &half_size);
+    size_t saved = whole_size - half_size; /* but for the header, where offsets are shorter */
+    assert_true(saved >= 2 * count && saved < 2 * count + 256);
+    succeeded(mb_network_load(&other, at("half.safetensors")));
+    const float *q = mb_model_parameters(mb_network_model(other), NULL);
+    size_t changed = 0;
+    for (size_t i = 0; i < count; ++i) {
+        float most = fmaxf(fabsf(p[i]) * 0x1p-11f, 0x1p-25f);
+        assert_true(fabsf(q[i] - p[i]) <= most);
+        changed += q[i] != p[i];
+    }
+    assert_true(changed > 0);
+    assert_memory_equal(mb_network_bin_values(other), mb_network_bin_values(network),
+                        tiny.bins * sizeof(float));
+    assert_string_equal(mb_network_describe(other)->spec, mb_network_describe(network)->spec);
+    succeeded(mb_network_save_half(other, at("again.safetensors"))); /* rounded once is enough */
+    uint8_t *again = get("again.safetensors", &size);
+    assert_int_equal(size, half_size);
+    assert_memory_equal(again, bytes, size);
+    free(again);
+    mb_network_destroy(other);
+
+    p[count - 1] = 65520; /* rounds to infinity */
+    succeeded(mb_model_update(mb_network_model(network)));
+    assert_int_equal(mb_network_save_half(network, at("half.safetensors")), MB_EINVAL);
+    assert_non_null(strstr(mb_error(), "65520 in bias.label is too large for half precision"));
+    again = get("half.safetensors", &size);
+    assert_int_equal(size, half_size);
+    assert_memory_equal(again, bytes, size);
+    assert_int_equal(mb_network_save_half(NULL, "x"), MB_EINVAL);
+    assert_int_equal(mb_network_save_half(network, NULL), MB_EINVAL);
+    free(again), free(bytes);
+    mb_network_destroy(network);
+}
+
 /* Every cut, and a byte changed anywhere. */
 static void test_damaged_files(void **state) {
     (void)state;
@@ -629,7 +676,7 @@ int main(void) {
         CASE(test_mask_random),   CASE(test_mask_range), CASE(test_mask_shapes),
         CASE(test_observe),       CASE(test_metrics),    CASE(test_metrics_edges),
         CASE(test_round_trip), CASE(test_many_tensors), CASE(test_unrolled_spec),    CASE(test_seed),       CASE(test_wrong_files),
-        CASE(test_foreign_files), CASE(test_fixed_mask),
+        CASE(test_foreign_files), CASE(test_half_files), CASE(test_fixed_mask),
         CASE(test_damaged_files), CASE(test_save_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

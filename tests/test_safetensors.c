@@ -4,6 +4,7 @@
  * cut, changed and invented files are refused or make sense.
  */
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "model/half.h"
 #include "model/safetensors.h"
 
 static char folder[256], path[300];
@@ -66,12 +68,13 @@ static const int32_t i32[2] = {INT32_MIN, 7};
 static const int64_t i64[2] = {INT64_MIN, INT64_MAX};
 static const uint64_t u64[1] = {UINT64_MAX};
 static const uint8_t u8[5] = {0, 1, 127, 128, 255};
+static const uint16_t f16[7] = {0x3c00, 0x8000, 0x0001, 0x7bff, 0xfc00, 0x7e01, 0x3555};
 
 static const mb_tensor sample[] = {
     {"bytes", MB_U8, 1, {5}, u8},          {"weights.a.b", MB_F32, 2, {2, 3}, f32},
     {"empty", MB_F64, 3, {4, 0, 2}, NULL}, {"\xce\xa6 \"quoted\"", MB_F64, 1, {3}, f64},
     {"steps", MB_I64, 1, {2}, i64},        {"deep", MB_I32, 8, {1, 1, 1, 2, 1, 1, 1, 1}, i32},
-    {"one", MB_U64, 0, {0}, u64},
+    {"one", MB_U64, 0, {0}, u64},          {"half", MB_F16, 1, {7}, f16},
 };
 enum { SAMPLES = sizeof sample / sizeof *sample };
 
@@ -88,7 +91,7 @@ static void sample_write(void) {
 }
 
 static size_t element_size(mb_dtype dtype) {
-    return dtype == MB_U8 ? 1 : dtype == MB_F32 || dtype == MB_I32 ? 4 : 8;
+    return dtype == MB_U8 ? 1 : dtype == MB_F16 ? 2 : dtype == MB_F32 || dtype == MB_I32 ? 4 : 8;
 }
 
 static size_t tensor_size(const mb_tensor *tensor) {
@@ -164,6 +167,74 @@ static void test_copy_refuses(void **state) {
     mb_safetensors_destroy(file);
 }
 
+/* ------------------------------------------------------------ half precision -- */
+
+/* What a half stands for, by its definition. */
+static double half_value(unsigned half) {
+    double sign = half & 0x8000 ? -1 : 1, fraction = half & 0x3ff;
+    int exponent = half >> 10 & 31;
+    if (exponent == 31) return fraction > 0 ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(fraction, -24);
+    return sign * ldexp(1024 + fraction, exponent - 25);
+}
+
+static void test_halves_widen(void **state) {
+    (void)state;
+    for (unsigned half = 0; half <= 0xffff; ++half) {
+        double value = half_value(half), got = mb_half_to_float((uint16_t)half);
+        if (isnan(value)) {
+            assert_true(isnan(got) && isnan(half_value(mb_half_from_float((float)got))));
+            continue;
+        }
+        assert_true(got == value && !signbit(got) == !signbit(value));
+        assert_int_equal(mb_half_from_float((float)got), half);
+    }
+}
+
+/* Between two neighbours: the nearer, and of the middle the even one; just beside it, that side. */
+static void test_halves_round(void **state) {
+    (void)state;
+    for (unsigned half = 0; half < 0x7c00; ++half) {
+        double low = half_value(half), high = half == 0x7bff ? 65536 : half_value(half + 1);
+        float middle = (float)((low + high) / 2); /* exact: one bit more than a half has */
+        unsigned even = half & 1 ? half + 1 : half;
+        for (unsigned sign = 0; sign <= 0x8000; sign += 0x8000) {
+            float s = sign ? -1.0f : 1.0f;
+            assert_int_equal(mb_half_from_float(s * middle), even | sign);
+            assert_int_equal(mb_half_from_float(s * nextafterf(middle, 0)), half | sign);
+            assert_int_equal(mb_half_from_float(s * nextafterf(middle, INFINITY)), (half + 1) | sign);
+        }
+    }
+    assert_int_equal(mb_half_from_float(1e-45f), 0);
+    assert_int_equal(mb_half_from_float(-1e-45f), 0x8000);
+    assert_int_equal(mb_half_from_float(3e38f), 0x7c00);
+    assert_int_equal(mb_half_from_float(-INFINITY), 0xfc00);
+    assert_true(isnan(half_value(mb_half_from_float(NAN))));
+}
+
+/* Halves are taken for floats, floats not for halves, and neither in another shape. */
+static void test_halves_copied(void **state) {
+    (void)state;
+    mb_safetensors *file;
+    float out[7];
+    uint16_t none[6];
+    char message[600];
+    sample_write();
+    if (mb_safetensors_read(&file, path) != MB_OK) fail_msg("%s", mb_error());
+    assert_int_equal(mb_safetensors_copy(file, "half", MB_F32, 1, &(size_t){7}, out), MB_OK);
+    for (size_t i = 0; i < 7; ++i) {
+        double value = half_value(f16[i]);
+        assert_true(isnan(value) ? isnan(out[i]) : out[i] == value);
+    }
+    assert_int_equal(mb_safetensors_copy(file, "half", MB_F32, 1, &(size_t){6}, out), MB_EFORMAT);
+    snprintf(message, sizeof message, "%s: tensor 'half' is F16 [7], not F32 [6]", path);
+    assert_string_equal(mb_error(), message);
+    assert_int_equal(mb_safetensors_copy(file, "half", MB_F64, 1, &(size_t){7}, out), MB_EFORMAT);
+    assert_int_equal(mb_safetensors_copy(file, "weights.a.b", MB_F16, 2, (size_t[]){2, 3}, none),
+                     MB_EFORMAT);
+    mb_safetensors_destroy(file);
+}
+
 /* --------------------------------------------------- the independent reader -- */
 
 typedef struct cursor {
@@ -227,7 +298,7 @@ static void tensor_take(cursor *c, const char *name, const unsigned char *data, 
             fail_msg("unexpected key %s", key);
     }
     expect(c, '}');
-    static const char *const names[] = {"F32", "F64", "I32", "I64", "U64", "U8"};
+    static const char *const names[] = {"F32", "F64", "I32", "I64", "U64", "U8", "F16"};
     const mb_tensor *tensor = NULL;
     for (size_t i = 0; i < SAMPLES; ++i) {
         if (strcmp(sample[i].name, name) == 0) tensor = &sample[i];
@@ -621,6 +692,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_copy_refuses),
+        cmocka_unit_test(test_halves_widen),
+        cmocka_unit_test(test_halves_round),
+        cmocka_unit_test(test_halves_copied),
         cmocka_unit_test(test_independent_reader),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_flip),

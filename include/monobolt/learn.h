@@ -328,6 +328,9 @@ MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *networ
 MB_API const float *mb_network_bin_values(const mb_network *network);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
+/* The same at half the size: weights and biases rounded to half precision (F16). MB_EINVAL if one of
+ * them is above 65504. mb_network_load reads both.                                                */
+MB_API mb_status mb_network_save_half(const mb_network *network, const char *path);
 
 /* A CSV file as this network sees it: by the columns it has learned or, before any training, by those that
  * the [table] section makes of the rows to learn from. MB_TRAIN and MB_TEST are the rows that are not, or

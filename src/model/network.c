@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "model/half.h"
 #include "solver/solver.h"
 
 #define FORMAT_KEY "format"
@@ -419,16 +420,59 @@ mb_status mb_network_file_write(const mb_network *network, const mb_network_file
                                 network->schema ? 3 : 2);
 }
 
+static mb_status save_check(const mb_network *network, const char *path, const char *function) {
+    if (network == NULL || path == NULL) return mb_fail(MB_EINVAL, "%s: NULL argument", function);
+    if (network->model->accepted) return MB_OK;
+    return mb_fail(MB_EINVAL, "%s is not written: the parameters were not accepted by the last "
+                              "update of the model", path);
+}
+
 mb_status mb_network_save(const mb_network *network, const char *path) {
-    if (network == NULL || path == NULL)
-        return mb_fail(MB_EINVAL, "mb_network_save: NULL argument");
-    if (!network->model->accepted) {
-        return mb_fail(MB_EINVAL, "%s is not written: the parameters were not accepted by the last "
-                                  "update of the model", path);
-    }
+    MB_TRY(save_check(network, path, "mb_network_save"));
     mb_network_file file;
     MB_TRY(mb_network_file_begin(network, &file, 0));
     mb_status status = mb_network_file_write(network, &file, path);
+    mb_network_file_end(&file);
+    return status;
+}
+
+/* Whether an array of the file is of the model's parameters; temperatures and bins are few, and stay. */
+static bool in_parameters(const mb_model *model, const mb_tensor *tensor) {
+    uintptr_t begin = (uintptr_t)model->parameters, at = (uintptr_t)tensor->data;
+    return at >= begin && at < begin + model->parameter_count * sizeof(float);
+}
+
+/* Rounds the arrays of parameters and has the tensors point at what was rounded. */
+static mb_status file_halve(const mb_model *model, mb_network_file *file, uint16_t *halves,
+                            const char *path) {
+    for (size_t i = 0; i < file->count; ++i) {
+        mb_tensor *tensor = &file->tensors[i];
+        if (!in_parameters(model, tensor)) continue;
+        const float *values = tensor->data;
+        size_t bytes;
+        mb_tensor_bytes(tensor, &bytes); /* it is in memory: no overflow */
+        size_t count = bytes / sizeof(float), first = (size_t)(values - model->parameters);
+        for (size_t n = 0; n < count; ++n) {
+            halves[first + n] = mb_half_from_float(values[n]);
+            if ((halves[first + n] & 0x7c00) != 0x7c00) continue;
+            return mb_fail(MB_EINVAL, "%s is not written: %g in %s is too large for half precision",
+                           path, (double)values[n], tensor->name);
+        }
+        tensor->dtype = MB_F16;
+        tensor->data = halves + first;
+    }
+    return MB_OK;
+}
+
+mb_status mb_network_save_half(const mb_network *network, const char *path) {
+    MB_TRY(save_check(network, path, "mb_network_save_half"));
+    mb_network_file file;
+    uint16_t *halves;
+    MB_TRY(mb_network_file_begin(network, &file, 0));
+    mb_status status = mb_alloc(&halves, network->model->parameter_count, sizeof *halves);
+    if (status == MB_OK) status = file_halve(network->model, &file, halves, path);
+    if (status == MB_OK) status = mb_network_file_write(network, &file, path);
+    mb_free(halves);
     mb_network_file_end(&file);
     return status;
 }

@@ -19,6 +19,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "model/half.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arrays are little-endian in the file");
 
@@ -45,6 +46,7 @@ static const struct {
 } dtypes[MB_DTYPE_COUNT] = {
     [MB_F32] = {"F32", 4}, [MB_F64] = {"F64", 8}, [MB_I32] = {"I32", 4},
     [MB_I64] = {"I64", 8}, [MB_U64] = {"U64", 8}, [MB_U8] = {"U8", 1},
+    [MB_F16] = {"F16", 2},
 };
 
 const char *mb_dtype_name(mb_dtype dtype) {
@@ -383,11 +385,20 @@ static const char *shape_text(char *out, size_t size, mb_dtype dtype, size_t ran
     return out;
 }
 
+static void halves_widen(float *out, const unsigned char *data, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        uint16_t half; /* the data may have any alignment */
+        memcpy(&half, data + i * sizeof half, sizeof half);
+        out[i] = mb_half_to_float(half);
+    }
+}
+
 mb_status mb_safetensors_copy(const mb_safetensors *file, const char *name, mb_dtype dtype,
                               size_t rank, const size_t *shape, void *out) {
     const mb_tensor *tensor = mb_safetensors_find(file, name);
     if (tensor == NULL) return refuse(file, "tensor '%.80s' is missing", name);
-    bool same = tensor->dtype == dtype && tensor->rank == rank;
+    bool widen = tensor->dtype == MB_F16 && dtype == MB_F32;
+    bool same = (tensor->dtype == dtype || widen) && tensor->rank == rank;
     for (size_t i = 0; same && i < rank; ++i) same = tensor->shape[i] == shape[i];
     if (!same) {
         char is[128], needed[128];
@@ -397,7 +408,10 @@ mb_status mb_safetensors_copy(const mb_safetensors *file, const char *name, mb_d
     }
     size_t bytes = 0;
     mb_tensor_bytes(tensor, &bytes); /* it did not overflow when the file was read */
-    memcpy(out, tensor->data, bytes);
+    if (widen)
+        halves_widen(out, tensor->data, bytes / sizeof(uint16_t));
+    else if (bytes > 0)
+        memcpy(out, tensor->data, bytes);
     return MB_OK;
 }
 

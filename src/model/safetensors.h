@@ -24,7 +24,7 @@
 #define MB_SAFETENSORS_HEADER_MAX ((size_t)4 << 20) /* bytes */
 #define MB_SAFETENSORS_DATA_MAX ((size_t)4 << 30)   /* bytes */
 
-typedef enum mb_dtype { MB_F32, MB_F64, MB_I32, MB_I64, MB_U64, MB_U8, MB_DTYPE_COUNT } mb_dtype;
+typedef enum mb_dtype { MB_F32, MB_F64, MB_I32, MB_I64, MB_U64, MB_U8, MB_F16, MB_DTYPE_COUNT } mb_dtype;
 
 const char *mb_dtype_name(mb_dtype dtype); /* as in the file */
 size_t mb_dtype_size(mb_dtype dtype);      /* bytes of an element */
@@ -60,7 +60,8 @@ void mb_safetensors_destroy(mb_safetensors *file);
 const mb_tensor *mb_safetensors_tensors(const mb_safetensors *file, size_t *count);
 const mb_tensor *mb_safetensors_find(const mb_safetensors *file, const char *name); /* or NULL */
 
-/* Copies an array that must have this type and shape; MB_EFORMAT says what it is instead. */
+/* Copies an array that must have this type and shape; MB_EFORMAT says what it is instead. Where F32
+ * is asked for, F16 is taken too, and widened.                                                  */
 mb_status mb_safetensors_copy(const mb_safetensors *file, const char *name, mb_dtype dtype,
                               size_t rank, const size_t *shape, void *out);
 

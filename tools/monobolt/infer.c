@@ -172,23 +172,26 @@ static json_t *json_answer(const inference *f, size_t i) {
 static void print_answer(const inference *f, size_t i) {
     const mb_result *r = &f->pictures.results[i];
     const float *p = pictures_labels(&f->pictures, i);
-    char source[PICTURES_SOURCE];
+    char source[PICTURES_SOURCE], name[MB_CSV_SHOWN];
     printf("%5zu  ", i);
     if (pictures_named(&f->pictures, i)) printf("%s  ", pictures_source(&f->pictures, i, source));
     if (p) {
         uint32_t best = pictures_best(&f->pictures, i);
+        pictures_class(&f->pictures, i, best, name);
         if (ranges(f)) {
             size_t at = i * f->info->classes + best;
             if (f->pictures.proven[i])
-                printf("label %u  proven, %.4g ... %.4g %%  ", best,
+                printf("label %s  proven, %.4g ... %.4g %%  ", name,
                        floor(1e4 * f->pictures.low[at]) / 100, ceil(1e4 * f->pictures.high[at]) / 100);
             else
-                printf("label %u  not proven: %s  ", best,
+                printf("label %s  not proven: %s  ", name,
                        r->outcome == MB_FLOOR ? "floor reached" : mb_outcome_name(r->outcome));
         } else {
-            printf("label %u (%5.1f %%)  ", best, 100 * p[best]);
+            printf("label %s (%5.1f %%)  ", name, 100 * p[best]);
         }
-        if (f->pictures.truth[i] != MB_HIDDEN) printf("truth %d  ", (int)f->pictures.truth[i]);
+        if (f->pictures.truth[i] != MB_HIDDEN) {
+            printf("truth %s  ", pictures_class(&f->pictures, i, (uint32_t)f->pictures.truth[i], name));
+        }
     }
     printf("%s in %u iterations, certificate %.2g\n", mb_outcome_name(r->outcome), r->iterations,
            r->certificate);

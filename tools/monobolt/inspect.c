@@ -16,6 +16,8 @@ static const cli_option options[] = {
     {"seed", "N", "1", "of the random weights it is looked at with"},
     {"images", "N", "64",
      "of a network: test images, hidden as in training, that the entropy is measured on; 0: none"},
+    {"half", "FILE", NULL,
+     "of a network: write it to FILE too (.safetensors), weights and biases in half precision"},
     {"json", NULL, NULL, "print JSON"},
     {0}};
 
@@ -284,6 +286,14 @@ static int show(const cli_args *args, mb_model *model, const mb_solver_settings 
     return code;
 }
 
+/* --half FILE: the network at half the size. */
+static int write_half(const cli_args *args, const mb_network *network) {
+    const char *path = cli_text(args, "half");
+    if (path == NULL) return CLI_OK;
+    if (!is_network(path)) return cli_usage("--half %s: the name must end in .safetensors", path);
+    return mb_network_save_half(network, path) == MB_OK ? CLI_OK : cli_fail("%s", mb_error());
+}
+
 static int run_network(const cli_args *args, const char *path) {
     mb_network *network;
     if (cli_has(args, "seed")) return cli_usage("--seed: a network's file has its weights");
@@ -291,8 +301,10 @@ static int run_network(const cli_args *args, const char *path) {
     if (code != CLI_OK) return code;
     mb_solver_settings settings = *mb_network_solver_settings(network);
     code = CLI_USAGE;
-    if (cli_settings(args, &settings))
-        code = show(args, mb_network_model(network), &settings, network);
+    if (cli_settings(args, &settings)) {
+        code = write_half(args, network);
+        if (code == CLI_OK) code = show(args, mb_network_model(network), &settings, network);
+    }
     mb_network_destroy(network);
     return code;
 }
@@ -304,6 +316,7 @@ static int run(const cli_args *args) {
     mb_model *model = NULL;
     mb_solver_settings settings;
     if (is_network(path)) return run_network(args, path);
+    if (cli_has(args, "half")) return cli_usage("--half: a spec has no weights to write");
     if (!cli_integer(args, "seed", 0, INT64_MAX, &seed)) return CLI_USAGE;
     if (mb_solver_settings_load_spec(&settings, path) != MB_OK) return cli_fail("%s", mb_error());
     if (!cli_settings(args, &settings)) return CLI_USAGE;

@@ -65,6 +65,8 @@ int pictures_hide(pictures *p, const cli_args *args, uint64_t seed);
 /* The file, or the dataset, that picture i is from; returns out. */
 enum { PICTURES_SOURCE = 8192 };
 const char *pictures_source(const pictures *p, size_t i, char out[PICTURES_SOURCE]);
+/* What its data call a class, or the number: to print. */
+const char *pictures_class(const pictures *p, size_t i, uint32_t label, char out[MB_CSV_SHOWN]);
 /* Whether it has a file of its own. */
 bool pictures_named(const pictures *p, size_t i);
 

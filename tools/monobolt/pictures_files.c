@@ -79,6 +79,13 @@ bool pictures_named(const pictures *p, size_t i) {
     return mb_dataset_describe(p->sources[operand_of(p, i)])->sample_names != NULL;
 }
 
+const char *pictures_class(const pictures *p, size_t i, uint32_t label, char out[MB_CSV_SHOWN]) {
+    const mb_dataset_info *data = mb_dataset_describe(p->sources[operand_of(p, i)]);
+    snprintf(out, MB_CSV_SHOWN, "%u", label);
+    if (data->class_names == NULL || label >= data->classes) return out;
+    return mb_csv_shown(out, data->class_names[label]);
+}
+
 /* ---------------------------------------------------------------------------- masks -- */
 
 /* What is not transparent is shown. */
