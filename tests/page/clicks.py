@@ -35,7 +35,7 @@ def heads_sort(b, folder):
     for t in range(tables):
         table = f"document.querySelectorAll('table.sortable')[{t}]"
         heads = b.run(f"({table}).tHead.rows[0].cells.length")
-        for k in sorted({1, heads - 1}):
+        for k in sorted({1, min(2, heads - 1), heads - 1}):
             before = column(b, table, k)
             head = f"({table}).tHead.rows[0].cells[{k}]"
             x, y, w, h = b.box(f"({head}).querySelector('button')")

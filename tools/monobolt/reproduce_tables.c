@@ -181,13 +181,22 @@ static double deviation(const spread *s) {
     return s->count > 1 ? sqrt(fmax(variance, 0)) : NAN;
 }
 
-/* A line of a part and, with it, its deviation. */
+/* A line of a part. */
 static void put(reproduction *r, const char *part, const char *row, double share, const spread *s,
                 double paper) {
-    char column[32], of[64];
+    char column[32];
     if (isnan(mean(s))) return;
     snprintf(column, sizeof column, "%.0f %% shown", 100 * share);
     reproduce_put(r, part, row, column, share, mean(s), paper);
+}
+
+/* ... and, with it, its deviation. */
+static void put_both(reproduction *r, const char *part, const char *row, double share,
+                     const spread *s, double paper) {
+    char column[32], of[64];
+    put(r, part, row, share, s, paper);
+    if (isnan(deviation(s))) return;
+    snprintf(column, sizeof column, "%.0f %% shown", 100 * share);
     snprintf(of, sizeof of, "%s-deviation", part);
     reproduce_put(r, of, row, column, share, deviation(s), NAN);
 }
@@ -225,12 +234,12 @@ static int ask_network(const asked *a, bool joint, size_t i) {
         add(&rmse, m.rmse_raw), add(&bits, mb_metrics_score(&m, "pixel").nll);
     }
     if (joint) {
-        put(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? a->c->accuracy : NAN);
+        put_both(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? a->c->accuracy : NAN);
         return CLI_OK;
     }
-    put(r, "squared", a->row, share, &squared, a->c->ours[i]);
+    put_both(r, "squared", a->row, share, &squared, a->c->ours[i]);
     snprintf(row, sizeof row, "%s-mean", a->row);
-    put(r, "squared", row, share, &rounded, a->c->ours[i]);
+    put_both(r, "squared", row, share, &rounded, a->c->ours[i]);
     put(r, "rmse", a->row, share, &rmse, NAN);
     put(r, "bits", a->row, share, &bits, NAN);
     return CLI_OK;
@@ -254,10 +263,10 @@ static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
     }
     if (joint) {
         double paper = gibbs ? a->c->gibbs : a->c->mean_field;
-        put(r, "accuracy", row, share, &accuracy, i == a->c->joint ? paper : NAN);
+        put_both(r, "accuracy", row, share, &accuracy, i == a->c->joint ? paper : NAN);
         return CLI_OK;
     }
-    put(r, "squared", row, share, &squared, a->c->rbm[i]);
+    put_both(r, "squared", row, share, &squared, a->c->rbm[i]);
     put(r, "rmse", row, share, &rmse, NAN);
     return CLI_OK;
 }
