@@ -200,12 +200,13 @@ static bool card(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_t
     static const char *const captions[] = {"observed", "completed", "entropy", "original"};
     const char *label = reproduce_find(csv, "pictures", p->names[i], "label", "value");
     const char *truth = reproduce_find(csv, "pictures", p->names[i], "true label", "value");
+    bool wrong = label[0] && truth[0] && strcmp(label, truth) != 0;
     size_t pixels = p->height * p->width, bytes = pixels * p->channels;
     const uint8_t *const images[] = {p->original + i * bytes, p->completed + i * bytes,
                                      p->entropy + i * pixels * 3, p->original + i * bytes};
     bool good = true;
     fprintf(out, "<div class=\"card%s\" data-picture=\"",
-            strcmp(label, truth) == 0 ? "" : " wrong");
+            wrong ? " wrong" : "");
     page_text(out, p->names[i]);
     fprintf(out, "\" style=\"--w:%zupx\"><div class=\"four\">", width_of(p));
     for (int k = 0; k < 4; ++k) {

@@ -77,8 +77,10 @@ static void put_facts(reproduction *r, const pictures *p, const mb_dataset *data
             reproduce_put_text(r, "pictures", row, "label", name, "");
             reproduce_put(r, "pictures", row, "probability", NAN, percent, NAN);
         }
-        reproduce_put_text(r, "pictures", row, given ? "label given" : "true label",
-                           class_name(data, p->truth[i], text), "");
+        if (p->truth[i] != MB_HIDDEN) {
+            reproduce_put_text(r, "pictures", row, given ? "label given" : "true label",
+                               class_name(data, p->truth[i], text), "");
+        }
         reproduce_put(r, "pictures", row, "certificate", NAN, result->certificate, NAN);
         reproduce_put(r, "pictures", row, "residual", NAN, result->residual, NAN);
         reproduce_put(r, "pictures", row, "iterations", NAN, result->iterations, NAN);
