@@ -2,7 +2,8 @@
  *
  * monobolt reproduce: the paper's comparisons, each measured anew by one command.
  *
- * A target writes TARGET.csv; the picture and the page are made from that file alone. Its columns:
+ * A target writes TARGET.csv; the curves and the page are made from that file alone, and from
+ * TARGET-pixels.csv if it has pictures (reproduce_pictures.h). Its columns:
  *   part    which table or panel a line belongs to; "setup": how it was made
  *   row     the row of the table, or the line of the panel
  *   column  the column of the table; empty in a panel that has no table

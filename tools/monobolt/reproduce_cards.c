@@ -93,7 +93,8 @@ static int read_percent(const reproduce_pixels *p, size_t row, double *entropy) 
     for (size_t x = 0; x < p->width; ++x) {
         const char *text = reproduce_field(p->csv, row, FIRST + x);
         double share = text[0] ? reproduce_number(text, false) / 100 : 0;
-        if (!(share >= 0 && share <= 1)) return bad_line(p->csv, row, "has a value outside 0 .. 100");
+        if (!(share >= 0 && share <= 1))
+            return bad_line(p->csv, row, "has a value outside 0 .. 100");
         if (share > 0) entropy[x] -= share * log(share);
     }
     return CLI_OK;
@@ -114,7 +115,8 @@ static int read_line(reproduce_pixels *p, size_t row, double *entropy) {
     if (strcmp(kind, "shown") == 0) return read_bytes(p, row, p->shown + at, 1);
     if (is_bin(kind, &bin)) return read_percent(p, row, entropy + at);
     bool original = strcmp(kind, "original") == 0;
-    if (!original && strcmp(kind, "completed") != 0) return bad_line(p->csv, row, "is no kind of pixels");
+    if (!original && strcmp(kind, "completed") != 0)
+        return bad_line(p->csv, row, "is no kind of pixels");
     uint8_t *to = (original ? p->original : p->completed) + at * p->channels + channel;
     return read_bytes(p, row, to, p->channels);
 }
@@ -172,8 +174,8 @@ static bool picture(FILE *out, const reproduce_pixels *p, const uint8_t *pixels,
 }
 
 /* A value of a cell, after `before`; nothing if it is not there. */
-static bool said(FILE *out, const mb_csv *csv, const char *part, const char *row, const char *column,
-                 const char *before) {
+static bool said(FILE *out, const mb_csv *csv, const char *part, const char *row,
+                 const char *column, const char *before) {
     if (reproduce_find(csv, part, row, column, "value")[0] == '\0') return false;
     fputs(before, out);
     reproduce_say(out, csv, part, row, column);
@@ -198,11 +200,13 @@ static bool card(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_t
     static const char *const captions[] = {"observed", "completed", "entropy", "original"};
     const char *label = reproduce_find(csv, "pictures", p->names[i], "label", "value");
     const char *truth = reproduce_find(csv, "pictures", p->names[i], "true label", "value");
+    bool wrong = label[0] && truth[0] && strcmp(label, truth) != 0;
     size_t pixels = p->height * p->width, bytes = pixels * p->channels;
     const uint8_t *const images[] = {p->original + i * bytes, p->completed + i * bytes,
                                      p->entropy + i * pixels * 3, p->original + i * bytes};
     bool good = true;
-    fprintf(out, "<div class=\"card%s\" data-picture=\"", strcmp(label, truth) == 0 ? "" : " wrong");
+    fprintf(out, "<div class=\"card%s\" data-picture=\"",
+            wrong ? " wrong" : "");
     page_text(out, p->names[i]);
     fprintf(out, "\" style=\"--w:%zupx\"><div class=\"four\">", width_of(p));
     for (int k = 0; k < 4; ++k) {
@@ -238,8 +242,8 @@ static bool frame(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_
     if (residual == csv->rows) return true;
     snprintf(row, sizeof row, "%zu", k);
     fprintf(out, "<figure class=\"frame\" data-iteration=\"%zu\">", k);
-    bool good = picture(out, p, p->frame + k * p->height * p->width * p->channels, p->channels, NULL,
-                        false, "completed so far");
+    bool good = picture(out, p, p->frame + k * p->height * p->width * p->channels, p->channels,
+                        NULL, false, "completed so far");
     fputs("<figcaption>iteration ", out);
     reproduce_show(out, csv, residual, REPRODUCE_X);
     fputs("<br>residual ", out);
@@ -259,7 +263,8 @@ static bool frame(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_
 static bool film(FILE *out, const reproduce_pixels *p, const mb_csv *csv) {
     bool good = true;
     if (p->frames == 0) return true;
-    fputs("<h3>The first picture, iteration by iteration</h3>\n<p>Iteration zero is where the solver begins. "
+    fputs("<h3>The first picture, iteration by iteration</h3>\n<p>Iteration zero is where the "
+          "solver begins. "
           "The certificate bounds the distance of all marginals to the only solution.</p>\n",
           out);
     fprintf(out, "<div class=\"film\" style=\"--w:%zupx\">\n", width_of(p));
@@ -287,14 +292,18 @@ static int carry(FILE *out, const reproduction *r, const char *target) {
     return CLI_OK;
 }
 
-int reproduce_cards(FILE *out, const reproduction *r, const reproduce_target *t, const mb_csv *csv) {
+int reproduce_cards(FILE *out, const reproduction *r, const reproduce_target *t,
+                    const mb_csv *csv) {
     reproduce_pixels p;
     int code = reproduce_pixels_load(&p, r, t->name);
     if (code != CLI_OK) return code;
     bool good = true;
-    fputs("<h3>Completed test images</h3>\n<p>Hidden pixels are blue in what was observed. The completion "
-          "is the mean of each pixel; the entropy of its distribution is dark where the model is sure. Point "
-          "at a pixel of either, or tap it, for its distribution over bins from dark to bright; arrow keys "
+    fputs("<h3>Completed test images</h3>\n<p>Hidden pixels are blue in what was observed. The "
+          "completion "
+          "is the mean of each pixel; the entropy of its distribution is dark where the model is "
+          "sure. Point "
+          "at a pixel of either, or tap it, for its distribution over bins from dark to bright; "
+          "arrow keys "
           "go on from there.</p>\n<div class=\"cards wide\">\n",
           out);
     for (size_t i = 0; i < p.count; ++i) good = card(out, &p, csv, i) && good;

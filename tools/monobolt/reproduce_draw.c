@@ -43,7 +43,9 @@ static void draw_panel(drawing *d, const mb_csv *csv, const reproduce_target *t,
         size_t first = d->used;
         bool any = false;
         for (size_t i = 0; i < csv->rows && d->used < POINTS_MOST; ++i) {
-            if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), v->part) || strcmp(reproduce_field(csv, i, REPRODUCE_ROW), names[k])) continue;
+            if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), v->part) ||
+                strcmp(reproduce_field(csv, i, REPRODUCE_ROW), names[k]))
+                continue;
             double x = reproduce_number(reproduce_field(csv, i, REPRODUCE_X), t->x_log);
             double y = reproduce_number(reproduce_field(csv, i, REPRODUCE_VALUE), v->y_log);
             any = any || (!isnan(x) && !isnan(y));
@@ -52,8 +54,10 @@ static void draw_panel(drawing *d, const mb_csv *csv, const reproduce_target *t,
         }
         if (!any) continue;
         to_the_right(d->x + first, d->y + first, d->used - first);
-        d->series[d->count][drawn++] = (mb_plot_series){
-            .name = reproduce_label(names[k]), .x = d->x + first, .y = d->y + first, .count = d->used - first};
+        d->series[d->count][drawn++] = (mb_plot_series){.name = reproduce_label(names[k]),
+                                                        .x = d->x + first,
+                                                        .y = d->y + first,
+                                                        .count = d->used - first};
     }
     if (drawn == 0) return;
     d->panels[d->count] = (mb_plot_panel){.y_label = v->title,

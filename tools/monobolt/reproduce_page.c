@@ -13,7 +13,8 @@
 #include "page.h"
 #include "reproduce_pictures.h"
 
-static const char *const fields[REPRODUCE_FIELDS] = {"part", "row", "column", "x", "value", "paper"};
+static const char *const fields[REPRODUCE_FIELDS] = {"part", "row",   "column",
+                                                     "x",    "value", "paper"};
 
 /* Keys of the file in words; the others stand for themselves. */
 static const struct {
@@ -72,7 +73,8 @@ int reproduce_load(mb_csv **csv, const reproduction *r, const reproduce_target *
     if (right) return CLI_OK;
     mb_csv_destroy(*csv);
     *csv = NULL;
-    return cli_fail("%s: its columns are not part,row,column,x,value,paper; --again measures anew", path);
+    return cli_fail("%s: its columns are not part,row,column,x,value,paper; --again measures anew",
+                    path);
 }
 
 int reproduce_read(uint8_t **bytes, size_t *length, const char *path) {
@@ -94,15 +96,16 @@ int reproduce_read(uint8_t **bytes, size_t *length, const char *path) {
 
 size_t reproduce_line(const mb_csv *csv, const char *part, const char *row, const char *column) {
     for (size_t i = 0; i < csv->rows; ++i) {
-        if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), part) == 0 && strcmp(reproduce_field(csv, i, REPRODUCE_ROW), row) == 0 &&
+        if (strcmp(reproduce_field(csv, i, REPRODUCE_PART), part) == 0 &&
+            strcmp(reproduce_field(csv, i, REPRODUCE_ROW), row) == 0 &&
             strcmp(reproduce_field(csv, i, REPRODUCE_COLUMN), column) == 0)
             return i;
     }
     return csv->rows;
 }
 
-const char *reproduce_find(const mb_csv *csv, const char *part, const char *row,
-                           const char *column, const char *name) {
+const char *reproduce_find(const mb_csv *csv, const char *part, const char *row, const char *column,
+                           const char *name) {
     size_t line = reproduce_line(csv, part, row, column), which;
     if (line == csv->rows || !mb_csv_find(csv, name, &which)) return "";
     return reproduce_field(csv, line, which);
@@ -136,7 +139,8 @@ void reproduce_show(FILE *out, const mb_csv *csv, size_t line, size_t which) {
     fputs("</span>", out);
 }
 
-void reproduce_say(FILE *out, const mb_csv *csv, const char *part, const char *row, const char *column) {
+void reproduce_say(FILE *out, const mb_csv *csv, const char *part, const char *row,
+                   const char *column) {
     reproduce_show(out, csv, reproduce_line(csv, part, row, column), REPRODUCE_VALUE);
 }
 
@@ -208,7 +212,8 @@ static bool is_setup(const mb_csv *csv, size_t line) {
 
 /* How it was made, and what the paper did where that is known. */
 static void write_setup(FILE *out, const mb_csv *csv) {
-    fputs("<details open><summary>How it was made</summary>\n<div class=\"scroll\"><table class=\"rows\">\n"
+    fputs("<details open><summary>How it was made</summary>\n<div class=\"scroll\"><table "
+          "class=\"rows\">\n"
           "<tr><th></th><th>here</th><th>paper</th></tr>\n",
           out);
     for (size_t i = 0; i < csv->rows; ++i) {
@@ -219,7 +224,8 @@ static void write_setup(FILE *out, const mb_csv *csv) {
         fputs(command ? "</td><td class=\"long\"><code>" : "</td><td>", out);
         reproduce_show(out, csv, i, REPRODUCE_VALUE);
         fputs(command ? "</code></td><td>" : "</td><td>", out);
-        if (reproduce_field(csv, i, REPRODUCE_PAPER)[0]) reproduce_show(out, csv, i, REPRODUCE_PAPER);
+        if (reproduce_field(csv, i, REPRODUCE_PAPER)[0])
+            reproduce_show(out, csv, i, REPRODUCE_PAPER);
         fputs("</td></tr>\n", out);
     }
     fputs("</table></div></details>\n", out);
@@ -342,7 +348,8 @@ int reproduce_page(const reproduction *r) {
     if (out == NULL) return cli_fail("out of memory");
     page_begin(out, "Monobolt: the paper's comparisons");
     fputs("<h1>The paper&#8217;s comparisons, measured anew</h1>\n"
-          "<p>Feng, Winston and Kolter, &#8220;Monotone deep Boltzmann machines&#8221; (TMLR 2023). Each "
+          "<p>Feng, Winston and Kolter, &#8220;Monotone deep Boltzmann machines&#8221; (TMLR "
+          "2023). Each "
           "number is a field of the CSV file of its section; a difference is ours less the "
           "paper&#8217;s.</p>\n",
           out);

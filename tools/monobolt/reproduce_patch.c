@@ -27,13 +27,15 @@ static void end(completing *c) {
 }
 
 static int begin(completing *c, reproduction *r, const char *paper_masks, size_t total) {
-    static const char *const masks[] = {"pixels at random", "squares", "the upper half", "the lower half"};
+    static const char *const masks[] = {"pixels at random", "squares", "the upper half",
+                                        "the lower half"};
     char text[32];
     *c = (completing){.r = r, .name = r->answers};
     int code = model_load(&c->network, c->name);
     r->spec_unused = true;
     if (code == CLI_OK) {
-        code = data_load(&c->tests, data_for_network(c->network), cli_text(r->args, "data"), MB_TEST);
+        code =
+            data_load(&c->tests, data_for_network(c->network), cli_text(r->args, "data"), MB_TEST);
     }
     if (code != CLI_OK) return code;
     c->info = mb_network_describe(c->network);
@@ -44,8 +46,8 @@ static int begin(completing *c, reproduction *r, const char *paper_masks, size_t
     reproduce_setup(r, "network", c->name, "");
     snprintf(text, sizeof text, "%llu", (unsigned long long)c->info->steps);
     reproduce_setup(r, "its training steps", text, "");
-    reproduce_setup(r, "hidden in training",
-                    masks[mb_network_mask_settings(c->network)->kind], paper_masks);
+    reproduce_setup(r, "hidden in training", masks[mb_network_mask_settings(c->network)->kind],
+                    paper_masks);
     size_t count = mb_dataset_describe(c->tests)->count, images = r->budget.answers;
     snprintf(text, sizeof text, "%zu", images > 0 && images < count ? images : count);
     reproduce_setup(r, "test images", text, "");
@@ -71,8 +73,8 @@ static int put_row(completing *c, const char *part, const char *row, const mb_ma
                    const uint8_t *shown, mb_metrics *m) {
     reproduction *r = c->r;
     mb_solver_settings settings = *mb_network_solver_settings(c->network);
-    mb_evaluation how = {.mask = mask, .settings = &settings, .seed = 1, .limit = r->budget.answers,
-                         .shown = shown};
+    mb_evaluation how = {
+        .mask = mask, .settings = &settings, .seed = 1, .limit = r->budget.answers, .shown = shown};
     settings.threads = r->threads;
     reproduce_progress(r, "%s: %s", part, row);
     ++r->done;
@@ -88,7 +90,8 @@ static int put_row(completing *c, const char *part, const char *row, const mb_ma
 }
 
 static int put_pictures(completing *c, const mb_mask_settings *mask, bool label_given) {
-    reproduce_choice choice = {.count = SHOWN, .mask = *mask, .seed = 1, .label_given = label_given};
+    reproduce_choice choice = {
+        .count = SHOWN, .mask = *mask, .seed = 1, .label_given = label_given};
     return reproduce_pictures(c->r, c->network, c->tests, &choice);
 }
 
@@ -139,7 +142,8 @@ int reproduce_extrapolate_mnist(reproduction *r) {
     size_t pixels = code == CLI_OK ? (size_t)c.info->height * c.info->width : 1;
     uint8_t *shown = calloc(pixels, 1);
     if (code == CLI_OK && shown == NULL) code = cli_fail("out of memory");
-    for (uint32_t part = 2, before = 0, count; code == CLI_OK && part <= 7; ++part, before = count) {
+    for (uint32_t part = 2, before = 0, count; code == CLI_OK && part <= 7;
+         ++part, before = count) {
         char lines[16];
         mb_metrics metrics;
         mb_mask_settings mask = mask_of(&c, MB_MASK_RANDOM, 0);

@@ -77,8 +77,10 @@ static void put_facts(reproduction *r, const pictures *p, const mb_dataset *data
             reproduce_put_text(r, "pictures", row, "label", name, "");
             reproduce_put(r, "pictures", row, "probability", NAN, percent, NAN);
         }
-        reproduce_put_text(r, "pictures", row, given ? "label given" : "true label",
-                           class_name(data, p->truth[i], text), "");
+        if (p->truth[i] != MB_HIDDEN) {
+            reproduce_put_text(r, "pictures", row, given ? "label given" : "true label",
+                               class_name(data, p->truth[i], text), "");
+        }
         reproduce_put(r, "pictures", row, "certificate", NAN, result->certificate, NAN);
         reproduce_put(r, "pictures", row, "residual", NAN, result->residual, NAN);
         reproduce_put(r, "pictures", row, "iterations", NAN, result->iterations, NAN);
@@ -93,8 +95,8 @@ static void put_bytes(FILE *out, const pictures *p, size_t picture, const char *
     for (size_t c = 0; c < channels; ++c) {
         for (size_t i = 0; i < p->pixels; ++i) {
             if (i % p->info->width == 0) {
-                fprintf(out, "%s%zu,%s,%zu,%s,%zu", i > 0 ? "\n" : "", p->index[picture], iteration, c,
-                        kind, i / p->info->width);
+                fprintf(out, "%s%zu,%s,%zu,%s,%zu", i > 0 ? "\n" : "", p->index[picture], iteration,
+                        c, kind, i / p->info->width);
             }
             fprintf(out, ",%u", values[i * channels + c]);
         }
@@ -110,12 +112,13 @@ static void put_bins(FILE *out, const pictures *p, size_t picture) {
             for (size_t i = 0; i < p->pixels; ++i) {
                 size_t at = picture * p->pixels + i;
                 if (i % width == 0) {
-                    fprintf(out, "%s%zu,,%u,percent-%u,%zu", i > 0 ? "\n" : "", p->index[picture], c, b,
-                            i / width);
+                    fprintf(out, "%s%zu,,%u,percent-%u,%zu", i > 0 ? "\n" : "", p->index[picture],
+                            c, b, i / width);
                 }
                 fputc(',', out);
                 if (p->shown[at]) continue;
-                fprintf(out, "%g", round(1000 * (double)p->bins[(at * channels + c) * bins + b]) / 10);
+                fprintf(out, "%g",
+                        round(1000 * (double)p->bins[(at * channels + c) * bins + b]) / 10);
             }
             fputc('\n', out);
         }
@@ -141,7 +144,8 @@ static void put_pixels(FILE *out, const pictures *p) {
  * is good enough.                                                                              */
 static int frame(reproduction *r, FILE *out, const mb_network *network, const mb_dataset *data,
                  const reproduce_choice *choice, size_t first, size_t k) {
-    mb_solver_settings s = choice->settings ? *choice->settings : *mb_network_solver_settings(network);
+    mb_solver_settings s =
+        choice->settings ? *choice->settings : *mb_network_solver_settings(network);
     pictures p = {0};
     char iteration[32], text[16];
     const char *name;
@@ -156,7 +160,8 @@ static int frame(reproduction *r, FILE *out, const mb_network *network, const mb
         pictures_how how = {.label = MB_HIDDEN, .truth = choice->label_given};
         code = pictures_solve(&p, network, &s, &how);
     }
-    if (code == CLI_OK && p.results[0].iterations == k) { /* it may have met its fixed point before */
+    if (code == CLI_OK &&
+        p.results[0].iterations == k) { /* it may have met its fixed point before */
         snprintf(iteration, sizeof iteration, "%zu", k);
         put_bytes(out, &p, 0, iteration, "completed", p.completed, p.info->channels);
         reproduce_put(r, "frames", "update residual", "", (double)k, p.results[0].residual, NAN);
@@ -226,11 +231,11 @@ static int write_sheet(const reproduction *r, const pictures *p) {
 
 static int solve_all(const reproduction *r, pictures *p, const mb_network *network,
                      const reproduce_choice *choice) {
-    mb_solver_settings s = choice->settings ? *choice->settings : *mb_network_solver_settings(network);
+    mb_solver_settings s =
+        choice->settings ? *choice->settings : *mb_network_solver_settings(network);
     bool monotone = mb_model_describe(mb_network_model((mb_network *)(uintptr_t)network))->monotone;
-    pictures_how how = {.label = MB_HIDDEN,
-                        .truth = choice->label_given,
-                        .refine = monotone ? CERTIFICATE : 0};
+    pictures_how how = {
+        .label = MB_HIDDEN, .truth = choice->label_given, .refine = monotone ? CERTIFICATE : 0};
     s.threads = r->threads;
     return pictures_solve(p, network, &s, &how);
 }
@@ -253,7 +258,8 @@ static int write_all(reproduction *r, const pictures *p, const mb_network *netwo
     good = fclose(out) == 0 && good;
     if (code == CLI_OK && !good) code = cli_fail("out of memory");
     snprintf(path, sizeof path, "%s/%s-pixels.csv", r->folder, r->target);
-    if (code == CLI_OK && mb_file_save(path, text, length) != MB_OK) code = cli_fail("%s", mb_error());
+    if (code == CLI_OK && mb_file_save(path, text, length) != MB_OK)
+        code = cli_fail("%s", mb_error());
     free(text);
     return code;
 }

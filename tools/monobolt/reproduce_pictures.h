@@ -19,18 +19,22 @@
 
 #include "reproduce.h"
 
-enum { REPRODUCE_PICTURES = 10, REPRODUCE_FRAMES = 24 }; /* at most; of a picture the sheet has four */
+enum {
+    REPRODUCE_PICTURES = 10,
+    REPRODUCE_FRAMES = 24
+}; /* at most; of a picture the sheet has four */
 
 /* Which pictures, and how they are hidden and completed. */
 typedef struct reproduce_choice {
-    const size_t *which;                /* [count]: places in the data; NULL: one of each class first    */
-    size_t count;                       /* at most REPRODUCE_PICTURES                                    */
-    mb_mask_settings mask;              /* ... of run `seed`, as eval and infer draw them                */
+    const size_t *which;   /* [count]: places in the data; NULL: one of each class first    */
+    size_t count;          /* at most REPRODUCE_PICTURES                                    */
+    mb_mask_settings mask; /* ... of run `seed`, as eval and infer draw them                */
     uint64_t seed;
-    const uint8_t *shown;               /* [height][width]: these in place of the mask; NULL: the mask's */
-    const mb_solver_settings *settings; /* NULL: the network's                                           */
-    bool label_given;                   /* the network is told the labels                                */
-    size_t frames;                      /* iterations 0 .. frames of the first picture; 0: 12            */
+    const uint8_t *shown; /* [height][width]: these in place of the mask; NULL: the mask's */
+    const mb_solver_settings
+        *settings;    /* NULL: the network's                                           */
+    bool label_given; /* the network is told the labels                                */
+    size_t frames;    /* iterations 0 .. frames of the first picture; 0: 12            */
 } reproduce_choice;
 
 /* Completes them and writes the files. The exit code. */
