@@ -78,72 +78,103 @@ def declarations(include: str) -> Declarations:
         entries.append('extern "Python" %s python_%s(%s);' % (result, name, " ".join(arguments.split())))
     if sorted(set(functions)) != sorted(functions) or not functions:
         raise SystemExit("python/binding.py: the functions of the headers could not be told")
-    cdef = "\n".join([text, constants(macros)] + entries + [GUARD_CDEF])
+    cdef = "\n".join([text, constants(macros)] + entries + [guarded(text)[0]])
     return Declarations(re.sub(r"\n\s*\n+", "\n", cdef), functions, callbacks)
 
 
-# Ctrl-C: while a call runs in the main thread, SIGINT also interrupts it; Python's own handler, which
-# runs after ours, raises KeyboardInterrupt as soon as the call has returned.
-GUARD_CDEF = """
-typedef struct python_guard { void (*interrupt)(void *); void *object; bool hit; ...; } python_guard;
-bool python_guard_push(python_guard *guard, int kind, void *object);
-void python_guard_pop(python_guard *guard);
-"""
+# Calls that Ctrl-C ends, by what interrupts them: of each there is a python_guarded_ one as well. While it
+# runs in the main thread, SIGINT also interrupts it; Python's own handler, which runs after ours, raises
+# KeyboardInterrupt as soon as the call has returned.
+INTERRUPTIBLE = {
+    "mb_solver_solve": "mb_solver_interrupt",
+    "mb_solver_adjoint": "mb_solver_interrupt",
+    "mb_solver_unrolled": "mb_solver_interrupt",
+    "mb_solver_refine": "mb_solver_interrupt",
+    "mb_predictor_run": "mb_predictor_interrupt",
+}
+
 GUARD = """
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 
-typedef struct python_guard {
+typedef struct guard {
     void (*interrupt)(void *);
     void *object;
-    bool hit;
-    struct python_guard *outer;
+    bool pushed;
+    struct guard *outer;
     struct sigaction before;
-} python_guard;
+} guard;
 
-static python_guard *_Atomic innermost; /* changed by the main thread alone */
+static guard *_Atomic innermost; /* changed by the main thread alone */
 static atomic_int handling;
+static pthread_t main_thread;
 
-static void solver_interrupt(void *object) { mb_solver_interrupt(object); }
-static void predictor_interrupt(void *object) { mb_predictor_interrupt(object); }
+/* Called in Python's main thread, before any other. */
+static void python_guard_init(void) { main_thread = pthread_self(); }
 
 static void on_signal(int number, siginfo_t *info, void *context) {
     atomic_fetch_add(&handling, 1);
-    python_guard *first = atomic_load(&innermost), *last = first;
-    for (python_guard *g = first; g; last = g, g = g->outer) {
-        g->hit = true;
-        g->interrupt(g->object);
-    }
+    const guard *last = NULL;
+    for (guard *g = atomic_load(&innermost); g; last = g, g = g->outer) g->interrupt(g->object);
     if (last && (last->before.sa_flags & SA_SIGINFO))
         last->before.sa_sigaction(number, info, context);
-    else if (last && last->before.sa_handler != SIG_IGN && last->before.sa_handler != SIG_DFL)
+    else if (last)
         last->before.sa_handler(number);
     atomic_fetch_sub(&handling, 1);
 }
 
-/* kind 0: a solver, 1: a predictor. false: SIGINT has no handler of Python's, and is left alone. */
-static bool python_guard_push(python_guard *guard, int kind, void *object) {
+/* Python raises KeyboardInterrupt in its main thread alone; where SIGINT has no handler of Python's, it is
+ * left alone. */
+static void guard_push(guard *g, void (*interrupt)(void *), void *object) {
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    guard->interrupt = kind == 0 ? solver_interrupt : predictor_interrupt;
-    guard->object = object;
-    guard->hit = false;
-    guard->outer = atomic_load(&innermost);
-    if (sigaction(SIGINT, NULL, &guard->before) != 0) return false;
-    if (!(guard->before.sa_flags & SA_SIGINFO) &&
-        (guard->before.sa_handler == SIG_DFL || guard->before.sa_handler == SIG_IGN)) {
-        return false;
+    g->pushed = false;
+    if (!pthread_equal(pthread_self(), main_thread)) return;
+    g->interrupt = interrupt;
+    g->object = object;
+    g->outer = atomic_load(&innermost);
+    if (sigaction(SIGINT, NULL, &g->before) != 0) return;
+    if (!(g->before.sa_flags & SA_SIGINFO) &&
+        (g->before.sa_handler == SIG_DFL || g->before.sa_handler == SIG_IGN)) {
+        return;
     }
-    atomic_store(&innermost, guard);
-    return sigaction(SIGINT, &action, NULL) == 0;
+    atomic_store(&innermost, g);
+    g->pushed = sigaction(SIGINT, &action, NULL) == 0;
+    if (!g->pushed) atomic_store(&innermost, g->outer);
 }
 
-static void python_guard_pop(python_guard *guard) {
-    sigaction(SIGINT, &guard->before, NULL);
-    atomic_store(&innermost, guard->outer);
+static void guard_pop(guard *g) {
+    if (!g->pushed) return;
+    sigaction(SIGINT, &g->before, NULL);
+    atomic_store(&innermost, g->outer);
     while (atomic_load(&handling) > 0) continue; /* in another thread, with this object */
 }
 """
 
 
-def source() -> str:
-    return "".join('#include "%s"\n' % name for name in HEADERS) + GUARD
+def guarded(cdef: str) -> Tuple[str, str]:
+    """(declarations, definitions) of the calls that Ctrl-C ends."""
+    declared, defined = ["void python_guard_init(void);"], []
+    for name, interrupt in INTERRUPTIBLE.items():
+        found = re.search(r"mb_status %s\(([^;]*)\);" % name, cdef)
+        if found is None:
+            raise SystemExit("python/binding.py: mb_status %s(...) is not in the headers" % name)
+        arguments = " ".join(found.group(1).split())
+        names = [re.search(r"(\w+)$", a.strip()).group(1) for a in arguments.split(",")]
+        declared.append("mb_status python_guarded_%s(%s);" % (name, arguments))
+        defined.append("""
+static void %(name)s_interrupt(void *object) { %(interrupt)s(object); }
+static mb_status python_guarded_%(name)s(%(arguments)s) {
+    guard g;
+    guard_push(&g, %(name)s_interrupt, %(object)s);
+    mb_status status = %(name)s(%(names)s);
+    guard_pop(&g);
+    return status;
+}
+""" % {"name": name, "interrupt": interrupt, "arguments": arguments, "object": names[0], "names": ", ".join(names)})
+    return "\n".join(declared), "".join(defined)
+
+
+def source(include: str) -> str:
+    return ("".join('#include "%s"\n' % name for name in HEADERS) + GUARD +
+            guarded(declarations(include).cdef)[1])

@@ -68,7 +68,7 @@ def extension(folder: str, generated: str):
     builder = cffi.FFI()
     builder.cdef(binding.declarations(INCLUDE).cdef)
     archives = [os.path.join(folder, name) for name in ("libmonobolt_support.a", "libmonobolt.a")]
-    builder.set_source("monobolt._monobolt", binding.source(), include_dirs=[INCLUDE],
+    builder.set_source("monobolt._monobolt", binding.source(INCLUDE), include_dirs=[INCLUDE],
                        depends=archives,  # linked anew when the library is
                        extra_compile_args=["-std=c11", "-D_GNU_SOURCE"], extra_objects=archives,
                        extra_link_args=private_libraries(folder) + ["-Wl,--exclude-libs,ALL"])

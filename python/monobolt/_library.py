@@ -106,12 +106,12 @@ def output(array: Optional[Array], kind: Any, what: str, *shape: int) -> Array:
     return array
 
 
-_POINTERS = {np.dtype(k): n + "[]" for k, n in (
+_POINTERS = {np.dtype(k): ffi.typeof(n + "[]") for k, n in (
     (np.float32, "float"), (np.float64, "double"), (np.int32, "int32_t"), (np.uint32, "uint32_t"),
     (np.uint8, "uint8_t"), (np.uint64, "size_t"))}
 
 
-def pointer(array: Optional[Array], kind: Optional[str] = None) -> Any:
+def pointer(array: Optional[Array], kind: Any = None) -> Any:
     """Of an array's own memory, which stays alive as long as the pointer does."""
     if array is None:
         return ffi.NULL
@@ -265,22 +265,14 @@ def from_text(spec: str, load: Callable[[bytes], Any]) -> Any:
 
 # ------------------------------------------------------------------------- Ctrl-C, callbacks
 
-SOLVER, PREDICTOR = 0, 1
+# Ctrl-C: lib.python_guarded_NAME is lib.NAME, ended by SIGINT where the main thread is in it; Python then
+# raises KeyboardInterrupt. If a handler of the caller's does not raise, results say 'interrupted'.
+def _initialise() -> None:
+    if threading.current_thread() is threading.main_thread():
+        lib.python_guard_init()
 
 
-def interruptible(kind: int, handle: Any, call: Callable[..., int], *arguments: Any) -> int:
-    """Makes a call that Ctrl-C ends soon. Python raises KeyboardInterrupt in its main thread alone, so
-    only calls from there are guarded. If Python's handler does not raise, the call's results say
-    'interrupted'."""
-    if threading.get_ident() != threading.main_thread().ident:
-        return int(call(*arguments))
-    guard = ffi.new("python_guard *")
-    pushed = lib.python_guard_push(guard, kind, handle)
-    try:
-        return int(call(*arguments))
-    finally:
-        if pushed:
-            lib.python_guard_pop(guard)
+_initialise()
 
 
 class Callback:

@@ -8,13 +8,17 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from ._library import (SOLVER, Array, Handle, Path, SettingsTable, check, create, ffi, fields, floats,
-                       from_text, integers, interruptible, lib, output, path_bytes, pointer, record, text,
+from ._library import (Array, Handle, Path, SettingsTable, check, create, ffi, fields, floats,
+                       from_text, integers, lib, output, path_bytes, pointer, record, text,
                        texts, view)
 
 HIDDEN: int = lib.MB_HIDDEN
 _SETTINGS = SettingsTable("mb_solver_settings", lib.mb_solver_settings_table)
 _RESULT, _ADJOINT = record("mb_result"), record("mb_adjoint_result")
+_RESULTS, _ADJOINTS, _REPORT, _INTS, _FLOATS = (ffi.typeof(t) for t in (
+    "mb_result[]", "mb_adjoint_result[]", "mb_report *", "int32_t[]", "float[]"))
+_INT32 = np.dtype(np.int32)
+NULL, new, from_buffer = ffi.NULL, ffi.new, ffi.from_buffer
 
 
 def version() -> str:
@@ -382,21 +386,23 @@ class Solver(Handle):
 
     def _call(self, call: Any, *arguments: Any) -> None:
         with self._lock:
-            handle = self.handle
-            self.model.handle  # closed?
-            check(interruptible(SOLVER, handle, call, handle, *arguments))
+            if self._handle is None or self.model._handle is None:
+                raise ValueError("the solver, or its model, is closed")
+            status = call(self._handle, *arguments)
+            if status:  # while the lock is held no other call of this thread can change the message
+                check(status)
 
     def _observed(self, observed: Any, batch: Optional[int]) -> Tuple[Optional[Array], int]:
         if observed is None:
             return None, 1 if batch is None else batch
+        if (type(observed) is np.ndarray and observed.dtype is _INT32 and batch is None and observed.ndim == 2
+                and observed.shape[1] == self.model.variables and observed.flags.c_contiguous):
+            return observed, len(observed)  # nothing to convert
         given = np.asarray(observed)
         made = integers(given[None] if given.ndim == 1 else given, "observed", -1, self.model.variables)
         if batch is not None and batch != len(made):
             raise ValueError("a batch of %d, and observed has %d samples" % (batch, len(made)))
         return made, len(made)
-
-    def _batch(self, values: Any, what: str, batch: int) -> Optional[Array]:
-        return None if values is None else floats(values, what, batch, self.model.size)
 
     def solve(self, observed: Any = None, *, batch: Optional[int] = None, start: Any = None,
               logits: bool = True, q: Optional[Array] = None) -> Marginals:
@@ -408,16 +414,18 @@ class Solver(Handle):
         logits    whether the logits Phi q + b are wanted as well; without them it may stop a little sooner
         q         an array for the marginals to be written to
         """
+        # lean on purpose: after a solve all of this is read from memory, not from a cache
         seen, count = self._observed(observed, batch)
-        first = self._batch(start, "start", count)
         size = self.model.size
-        q = output(q, np.float32, "q", count, size)
+        first = NULL if start is None else pointer(floats(start, "start", count, size))
+        marginals = np.empty((count, size), np.float32) if q is None else output(q, np.float32, "q", count, size)
         out = np.empty((count, size), np.float32) if logits else None
-        results = np.zeros(count, _RESULT)
-        report = ffi.new("mb_report *")
-        self._call(lib.mb_solver_solve, count, pointer(seen), pointer(first), pointer(q), pointer(out),
-                   pointer(results, "mb_result[]"), report)
-        return Marginals(q, out, results, self.model, report)
+        results = np.empty(count, _RESULT)
+        report = new(_REPORT)
+        self._call(lib.python_guarded_mb_solver_solve, count, NULL if seen is None else from_buffer(_INTS, seen),
+                   first, from_buffer(_FLOATS, marginals), NULL if out is None else from_buffer(_FLOATS, out),
+                   from_buffer(_RESULTS, results), report)
+        return Marginals(marginals, out, results, self.model, report)
 
     def adjoint(self, answer: Marginals, dloss: Any, *, observed: Any = None, wrt: str = "marginals",
                 w: bool = True, gradient: Union[bool, Array] = True) -> Adjoint:
@@ -431,14 +439,14 @@ class Solver(Handle):
         seen, count = self._observed(observed, len(answer.q))
         arguments = (count, pointer(seen), pointer(floats(answer.q, "q", count, self.model.size)),
                      pointer(answer.logits))
-        return self._gradient(lib.mb_solver_adjoint, arguments, count, dloss, wrt, w, gradient)
+        return self._gradient(lib.python_guarded_mb_solver_adjoint, arguments, count, dloss, wrt, w, gradient)
 
     def unrolled(self, answer: Marginals, dloss: Any, *, observed: Any = None, wrt: str = "marginals",
                  w: bool = True, gradient: Union[bool, Array] = True) -> Adjoint:
         """The gradient of the iterations themselves; for a solver made with unrolled=True."""
         seen, count = self._observed(observed, len(answer.q))
-        arguments = (count, pointer(seen), pointer(answer.results, "mb_result[]"))
-        return self._gradient(lib.mb_solver_unrolled, arguments, count, dloss, wrt, w, gradient)
+        arguments = (count, pointer(seen), pointer(answer.results, _RESULTS))
+        return self._gradient(lib.python_guarded_mb_solver_unrolled, arguments, count, dloss, wrt, w, gradient)
 
     def _gradient(self, call: Any, arguments: Tuple[Any, ...], count: int, dloss: Any, wrt: str, w: bool,
                   gradient: Union[bool, Array]) -> Adjoint:
@@ -452,10 +460,10 @@ class Solver(Handle):
             total = output(gradient, np.float32, "gradient", parameters)
         elif gradient:
             total = np.zeros(parameters, np.float32)
-        results = np.zeros(count, _ADJOINT)
-        report = ffi.new("mb_report *")
+        results = np.empty(count, _ADJOINT)
+        report = ffi.new(_REPORT)
         self._call(call, *arguments, lib.MB_WRT_LOGITS if wrt == "logits" else lib.MB_WRT_MARGINALS,
-                   pointer(by), pointer(out), pointer(total), pointer(results, "mb_adjoint_result[]"), report)
+                   pointer(by), pointer(out), pointer(total), pointer(results, _ADJOINTS), report)
         return Adjoint(out, total, results, report)
 
     def refine(self, answer: Marginals, *, observed: Any = None, tolerance: float = 1e-6,
@@ -469,10 +477,10 @@ class Solver(Handle):
         settings.winners, settings.winner_count = which, len(winners or ())
         q, logits = (np.empty((count, self.model.size)) for _ in range(2))
         bounds = np.empty((count, self.model.variables))
-        results = np.zeros(count, _RESULT)
-        report = ffi.new("mb_report *")
-        self._call(lib.mb_solver_refine, count, pointer(seen), pointer(start), settings, pointer(q),
-                   pointer(logits), pointer(bounds), pointer(results, "mb_result[]"), report)
+        results = np.empty(count, _RESULT)
+        report = ffi.new(_REPORT)
+        self._call(lib.python_guarded_mb_solver_refine, count, pointer(seen), pointer(start), settings, pointer(q),
+                   pointer(logits), pointer(bounds), pointer(results, _RESULTS), report)
         return Refined(q, logits, bounds, results, report)
 
     def apply(self, v: Any) -> Array:

@@ -12,8 +12,8 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from ._library import (PREDICTOR, Array, Callback, Handle, Path, SettingsTable, check, create, ffi, fields,
-                       floats, from_text, integers, interruptible, lib, path_bytes, pointer, text, view)
+from ._library import (Array, Callback, Handle, Path, SettingsTable, check, create, ffi, fields,
+                       floats, from_text, integers, lib, path_bytes, pointer, text, view)
 from .core import _RESULT, _SETTINGS, Model
 from .data import Dataset, Schema, Table, _split
 
@@ -412,9 +412,9 @@ class Network(Handle):
         with self._lock:
             predictor = self._predictor_with(settings)
             check(lib.mb_predictor_refine(predictor, refine or (1e-6 if prove else 0.0), prove))
-            callback.check(interruptible(PREDICTOR, predictor, lib.mb_predictor_run, predictor, dataset.handle, 0,
-                                         lib.python_mb_predict_show, lib.python_mb_predict_take,
-                                         callback.context))
+            callback.check(lib.python_guarded_mb_predictor_run(
+                predictor, dataset.handle, 0, lib.python_mb_predict_show, lib.python_mb_predict_take,
+                callback.context))
         return made.prediction()
 
     def _mask(self, data: Dataset, shown: Any) -> Array:
