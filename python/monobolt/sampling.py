@@ -9,7 +9,7 @@ import numpy as np
 
 from ._library import (Array, Callback, Handle, SettingsTable, check, create, ffi, fields, floats, integers, lib,
                        pointer, view)
-from .core import _RESULT, _SETTINGS, Model
+from .core import _RESULT, _SETTINGS, Model, Solver
 from .network import Network
 
 _SAMPLE = SettingsTable("mb_sample_settings", lib.mb_sample_settings_table)
@@ -27,8 +27,10 @@ class Sampler(Handle):
     def __init__(self, model: Model, chains: int, **settings: Any):
         self.model, self.chains = model, chains
         self._lock = threading.Lock()
+        made = _SAMPLE.make(settings)
+        self.settings: Dict[str, Any] = _SAMPLE.read(made)
         self._handle = create("mb_sampler", lib.mb_sampler_destroy, lib.mb_sampler_create, model.handle,
-                              _SAMPLE.make(settings), chains, keeps=model._handle)
+                              made, chains, keeps=model._handle)
 
     def start(self, observed: Any = None, q: Any = None) -> None:
         """Begins anew. observed [chains, variables] or [variables]; q: marginals to start from."""
@@ -72,8 +74,12 @@ class Sampler(Handle):
         return proposed[0], accepted[0]
 
     def log_z(self, observed: Any = None, q: Any = None, progress: Any = None) -> Dict[str, float]:
-        """log Z by annealed importance sampling, one run per chain: log_z, error, effective, ..."""
+        """log Z by annealed importance sampling, one run per chain: log_z, error, effective, ... q: the
+        marginals that the path begins at, which are computed if they are needed and None."""
         seen = None if observed is None else integers(observed, "observed", self.model.variables)
+        if q is None and self.settings["base"] == "mean-field":
+            with Solver(self.model) as solver:
+                q = solver.solve(seen).q[0]
         base = None if q is None else floats(q, "q", self.model.size)
         made = ffi.new("mb_log_z *")
         callback = Callback(progress=progress or (lambda done, total: True))
