@@ -26,8 +26,8 @@
  *    person. Nothing is ever printed, and the process is never ended.
  *  - mb_x_create sets its handle to NULL on failure; mb_x_destroy(NULL) does nothing.
  *  - A sample is `mb_model_size` floats: the tiers one after another, each in the order
- *    row, column, group, category ("NHWC"). Batches are samples one after another.
- *    A sample's variables are counted in the same order.
+ *    row, column, group, category ("NHWC"); its variables are counted in the same order.
+ *    Batches are samples one after another.
  *  - A model may be used by several solvers at once, each solver by one thread at a time.
  *    Changing parameters while a solver runs is an error of the caller.
  *  - Growth: structs of settings, descriptions and results that a caller allocates end in
@@ -74,8 +74,8 @@ MB_API const char *mb_build_info(void); /* compiler and libraries, for reports *
 
 /* ----------------------------------------------------------------- settings -- */
 
-/* Settings structs are plain data; each has a table that knows every field's name,
- * default, range and meaning. The tool's flags, --help and the spec files use it too. */
+/* Settings structs are plain data; each has a table of every field's name, default, range and
+ * meaning. The tool's flags, --help and the spec files use it too. */
 typedef enum mb_setting_type { MB_REAL, MB_INTEGER, MB_BOOLEAN, MB_CHOICE } mb_setting_type;
 typedef struct mb_setting {
     const char *name;
@@ -168,11 +168,10 @@ typedef struct mb_tier_info {
 } mb_tier_info;
 MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
 
-/* All parameters in one array: the blocks' weights in the order of the description, then
- * the tiers' biases (one per cell and channel). Write to it freely, then call
- * mb_model_update, which recomputes the normalisation and must come before any solve.
- * mb_model_update fails, and names the block or tier, if a parameter is not finite or a
- * weight too large; solvers then refuse the model until an update succeeds.            */
+/* All parameters in one array: the blocks' weights in the order of the description, then the tiers'
+ * biases (one per cell and channel). Write to it freely, then call mb_model_update, which recomputes
+ * the normalisation and must come before any solve. It fails, and names the block or tier, if a
+ * parameter is not finite or a weight too large; solvers then refuse the model until one succeeds. */
 MB_API float *mb_model_parameters(mb_model *model, size_t *count);
 MB_API float *mb_model_weights(mb_model *model, size_t block, size_t *count);
 MB_API float *mb_model_bias(mb_model *model, size_t tier, size_t *count);
@@ -218,11 +217,10 @@ typedef struct mb_solver_settings {
     double tolerance;           /* of what `stop` says                                      */
     int64_t max_iterations;
     bool predict_stop;          /* when the residuals so far predict that one more step will meet the
-                                   tolerance, take that step and stop without measuring. It may be a
-                                   little wrong; the certificate stays true. Used by
-                                   MB_CONJUGATE_GRADIENTS, and by forward-backward where no logits are
-                                   asked for, the rule is not MB_STOP_CERTIFICATE and the solution is
-                                   proven to be unique                                      */
+                                   tolerance, take it and stop without measuring. It may be a little
+                                   wrong; the certificate stays true. For MB_CONJUGATE_GRADIENTS, and
+                                   for forward-backward where no logits are asked for, the rule is not
+                                   MB_STOP_CERTIFICATE and the solution is proven to be unique */
     int adjoint_method;         /* mb_adjoint_method                                        */
     double adjoint_tolerance;   /* relative residual of the adjoint system                  */
     int64_t adjoint_iterations; /* at most                                                  */
@@ -261,8 +259,7 @@ typedef struct mb_result {
                                    = iterations), an estimate, and gap and free_energy are NAN */
     double certificate;         /* || q - q* ||_2 <= certificate: proven, rounding included, for all
                                    weights; INFINITY: no certificate                         */
-    double gap;                 /* F(q) - F* <= gap likewise, of the F that is minimised (F_gain where
-                                   there is gain)                                            */
+    double gap;                 /* F(q) - F* <= gap likewise, of the F that is minimised (or F_gain) */
     double free_energy;         /* F(q) of the hidden variables, constants of the observed and a bound
                                    of its rounding error included: minus this is a lower bound of
                                    log sum_h exp(...). With gain it is that of p(x), 1/2 tr(-Phi_vv
@@ -281,8 +278,7 @@ typedef struct mb_report {
     uint32_t converged;          /* samples                                                 */
     double ms_total;             /* wall clock                                              */
     double ms_operator, ms_prox, ms_acceleration, ms_adjoint, ms_gradient, ms_other;
-    double ms_refresh;           /* wall clock: taking over weights that have changed: packing,
-                                    the spectrum, where samples start                       */
+    double ms_refresh;           /* wall clock: taking over changed weights: packing, spectrum, start */
     double reserved[4];
 } mb_report;
 
@@ -294,6 +290,13 @@ MB_API void mb_solver_destroy(mb_solver *solver);
 
 /* Makes the running call, in another thread or a signal handler, return soon. */
 MB_API void mb_solver_interrupt(mb_solver *solver);
+
+/* Biases of each sample, [batch][size], beside those of the model: b below is their sum, in
+ * mb_solver_solve, _adjoint, _unrolled and _refine (not in _apply), whose batch must be this one.
+ * They are read by those calls, not copied: keep them there, and unchanged from a solve to its
+ * gradient. One that is not finite fails the call. A sample begins at softmax(b); instead of the
+ * marginals with nothing observed at softmax(log of these + its biases). NULL: none any more.   */
+MB_API mb_status mb_solver_set_biases(mb_solver *solver, size_t batch, const float *biases);
 #define MB_HIDDEN (-1)
 
 /* Mean-field marginals.
@@ -311,7 +314,6 @@ MB_API mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t 
                                  mb_report *report);
 
 typedef enum mb_wrt { MB_WRT_LOGITS, MB_WRT_MARGINALS } mb_wrt; /* what dloss is by */
-
 /* How one sample's adjoint system was solved. */
 typedef struct mb_adjoint_result {
     mb_outcome outcome;
@@ -323,7 +325,7 @@ typedef struct mb_adjoint_result {
  * respect to the logits or the marginals, finds w = (I - S Phi)^-1 dloss/dlogits, where
  * d loss = w' (dPhi q + db).
  *   logits   [batch][size]       from mb_solver_solve, or NULL: computed again where needed
- *   w        [batch][size]       out, or NULL: also the gradient by a per-sample bias
+ *   w        [batch][size]       out, or NULL: also the gradient by the samples' own biases
  *   gradient [parameters]        added to, or NULL: summed over the batch
  * A sample that diverged has w = 0 and no part in the gradient: its result says so.         */
 MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
@@ -332,11 +334,11 @@ MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_
                                    mb_adjoint_result *results, mb_report *report);
 
 /* The gradient of the iterations themselves, whether or not they had converged: what plain
- * differentiation of mb_solver_solve gives, the start at softmax(b) included. For a solver made
- * with `unrolled`, and after a solve that began at start = NULL; each sample's iterations are
- * run again, then swept backwards. All but `solved` is as for mb_solver_adjoint.
+ * differentiation of mb_solver_solve gives, the start at softmax(b) included. For a solver made with
+ * `unrolled`, after a solve with start = NULL; each sample's iterations are run again, then swept
+ * backwards. All but `solved` is as for mb_solver_adjoint.
  *   solved   [batch]             from mb_solver_solve: how many iterations each sample took
- *   w        [batch][size]       out, or NULL: the gradient by a per-sample bias
+ *   w        [batch][size]       out, or NULL: the gradient by the samples' own biases
  * A sample that diverged, here or in the solve, or was interrupted here has w = 0 and no part in
  * the gradient: its result says so. Residuals are 0.                                        */
 MB_API mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *observed,

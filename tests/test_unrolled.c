@@ -100,10 +100,11 @@ static double loss(const problem *p, const double *t) {
     return sum;
 }
 
-/* By the logits, and by the marginals. */
-static void dense_losses(const problem *p, const double *params, const mb_solver_settings *s, uint32_t steps, double *losses) {
+/* By the logits, and by the marginals. own: biases of the sample, or NULL. */
+static void dense_losses(const problem *p, const double *params, const double *own, const mb_solver_settings *s, uint32_t steps, double *losses) {
     dense d = dense_build(&p->spec.desc, params);
     double *q = malloc(d.n * sizeof(double)), *g = malloc(d.n * sizeof(double));
+    for (size_t i = 0; own && i < d.n; ++i) d.b[i] += own[i];
     dense_iterate(&d, p->observed, s, steps, q, g);
     losses[MB_WRT_LOGITS] = loss(p, g), losses[MB_WRT_MARGINALS] = loss(p, q);
     free(q), free(g), dense_free(&d);
@@ -116,9 +117,9 @@ static void check_gradients(const problem *p, const mb_solver_settings *s, uint3
         size_t i = trial < 22 ? mb_random_below(r, count) : count - 1 - mb_random_below(r, p->d.n);
         double keep = params[i], up[2], down[2];
         params[i] = keep + h;
-        dense_losses(p, params, s, steps, up);
+        dense_losses(p, params, NULL, s, steps, up);
         params[i] = keep - h;
-        dense_losses(p, params, s, steps, down);
+        dense_losses(p, params, NULL, s, steps, down);
         params[i] = keep;
         for (int wrt = 0; wrt < 2; ++wrt) {
             double difference = (up[wrt] - down[wrt]) / (2 * h);
@@ -190,6 +191,75 @@ static void test_differences(void **state) {
             }
             print_message("%s, monotone %s: relative error at most %.1e, up to %u iterations\n", names[method], monotone ? "on" : "off", worst, most);
         }
+    }
+}
+
+/* With biases of each sample: w is the gradient by them, that of the start included, and the parameters'
+ * gradient is the sum over the samples.                                                      */
+static void test_biases(void **state) {
+    (void)state;
+    for (int method = 0; method < 4; ++method) {
+        double worst = 0, worst_parameters = 0, h = 1e-5;
+        for (uint64_t seed = 1; seed <= 4; ++seed) {
+            problem p;
+            mb_random r;
+            mb_solver_settings s;
+            mb_solver *solver;
+            size_t batch = seed % 2 ? 3 : 20, count;
+            problem_make(&p, 3400 + seed, seed != 3);
+            mb_random_seed(&r, seed);
+            settings_of(&s, method);
+            s.max_iterations = 6, s.tolerance = 1e-9;
+            size_t n = p.d.n, all = batch * n;
+            double *params = dense_params(p.model, &count), *own = malloc(all * sizeof(double));
+            float *biases = malloc(all * sizeof(float)), *q = malloc(all * sizeof(float)), *z = malloc(all * sizeof(float)), *w = malloc(all * sizeof(float));
+            float *dloss = malloc(all * sizeof(float)), *gradient = malloc(count * sizeof(float));
+            int32_t *observed = malloc(batch * p.d.variables * sizeof *observed);
+            mb_result solved[20];
+            for (size_t i = 0; i < batch * p.d.variables; ++i) observed[i] = p.observed[i % p.d.variables];
+            for (size_t i = 0; i < all; ++i) own[i] = biases[i] = (float)(1.5 * mb_random_normal(&r));
+            assert_ok(mb_solver_create(&solver, p.model, &s));
+            assert_ok(mb_solver_set_biases(solver, batch, biases));
+            assert_ok(mb_solver_solve(solver, batch, observed, NULL, q, z, solved, NULL));
+            for (mb_wrt wrt = MB_WRT_LOGITS; wrt <= MB_WRT_MARGINALS; ++wrt) {
+                double norm = 0, error = 0;
+                memset(gradient, 0, count * sizeof *gradient);
+                for (size_t i = 0; i < all; ++i) dloss[i] = (float)(p.linear[i % n] + 2 * p.quadratic[i % n] * (wrt == MB_WRT_LOGITS ? z[i] : q[i]));
+                assert_ok(mb_solver_unrolled(solver, batch, observed, solved, wrt, dloss, w, gradient, NULL, NULL));
+                for (int trial = 0; trial < 20; ++trial) {
+                    size_t i = mb_random_below(&r, all), sample = i / n;
+                    double keep = own[i], up[2], down[2];
+                    own[i] = keep + h;
+                    dense_losses(&p, params, own + sample * n, &s, solved[sample].iterations, up);
+                    own[i] = keep - h;
+                    dense_losses(&p, params, own + sample * n, &s, solved[sample].iterations, down);
+                    own[i] = keep;
+                    norm += pow((up[wrt] - down[wrt]) / (2 * h), 2), error += pow((up[wrt] - down[wrt]) / (2 * h) - w[i], 2);
+                }
+                assert_below(sqrt(error / norm), 1e-4);
+                worst = fmax(worst, sqrt(error / norm));
+                norm = error = 0;
+                for (int trial = 0; trial < (batch == 20 ? 2 : 5); ++trial) {
+                    size_t i = mb_random_below(&r, count);
+                    double keep = params[i], difference = 0, losses[2];
+                    for (int side = -1; side <= 1; side += 2) {
+                        params[i] = keep + side * h;
+                        for (size_t sample = 0; sample < batch; ++sample) {
+                            dense_losses(&p, params, own + sample * n, &s, solved[sample].iterations, losses);
+                            difference += side * losses[wrt] / (2 * h);
+                        }
+                    }
+                    params[i] = keep;
+                    norm += difference * difference, error += pow(difference - gradient[i], 2);
+                }
+                assert_below(sqrt(error / norm), 1e-3);
+                worst_parameters = fmax(worst_parameters, sqrt(error / norm));
+            }
+            free(params), free(own), free(biases), free(q), free(z), free(w), free(dloss), free(gradient), free(observed);
+            mb_solver_destroy(solver);
+            problem_free(&p);
+        }
+        print_message("%s, biases of each sample: relative error of w at most %.1e, of the gradient %.1e\n", names[method], worst, worst_parameters);
     }
 }
 
@@ -425,6 +495,7 @@ static void test_bad_input(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_biases),
         cmocka_unit_test(test_converged),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_step_is_kept),

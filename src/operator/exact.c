@@ -176,7 +176,7 @@ static void multiply(const mb_exact *e, size_t b, bool backwards, const double *
 
 /* z = s (D x - z) + b of one tier, from the lanes to the samples. */
 static void finish(const mb_exact *e, size_t t, size_t count, const double *x, const double *z,
-                   double *const *g) {
+                   const float *const *biases, double *const *g) {
     const mb_tier *tier = &e->model->tiers[t];
     const float *bias = e->model->parameters + tier->bias;
     for (size_t cell = 0; cell < tier->cells; ++cell) {
@@ -187,17 +187,18 @@ static void finish(const mb_exact *e, size_t t, size_t count, const double *x, c
             double s = e->scale[t][class * tier->groups + group];
             for (size_t i = 0; i < k; ++i) {
                 for (size_t n = 0; n < count; ++n) {
-                    double sum = 0;
+                    double sum = 0, b = bias[at + i];
+                    if (biases) b += biases[n][tier->offset + at + i];
                     for (size_t j = 0; j < k; ++j) sum += m[i * k + j] * x[(at + j) * L + n];
-                    g[n][tier->offset + at + i] = s * (sum - z[(at + i) * L + n]) + bias[at + i];
+                    g[n][tier->offset + at + i] = s * (sum - z[(at + i) * L + n]) + b;
                 }
             }
         }
     }
 }
 
-void mb_exact_apply(const mb_exact *e, size_t count, const double *const *q, double *const *g,
-                    double *room) {
+void mb_exact_apply(const mb_exact *e, size_t count, const double *const *q,
+                    const float *const *biases, double *const *g, double *room) {
     const mb_model *model = e->model;
     double *x = room, *z = x + model->size * L, *y = z + model->size * L;
     memset(room, 0, mb_exact_room(e) * sizeof *room);
@@ -221,7 +222,7 @@ void mb_exact_apply(const mb_exact *e, size_t count, const double *const *q, dou
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         size_t at = model->tiers[t].offset * L;
-        finish(e, t, count, x + at, z + at, g);
+        finish(e, t, count, x + at, z + at, biases, g);
     }
 }
 

@@ -19,9 +19,9 @@ void mb_exact_refresh(mb_exact *exact);
 
 /* Doubles of workspace for mb_exact_apply. */
 size_t mb_exact_room(const mb_exact *exact);
-/* g[n] = Phi q[n] + b, n < count <= MB_EXACT_LANES. */
-void mb_exact_apply(const mb_exact *exact, size_t count, const double *const *q, double *const *g,
-                    double *room);
+/* g[n] = Phi q[n] + (b + biases[n]), n < count <= MB_EXACT_LANES. biases: NULL for none. */
+void mb_exact_apply(const mb_exact *exact, size_t count, const double *const *q,
+                    const float *const *biases, double *const *g, double *room);
 
 /* Of one variable, after mb_exact_refresh: ||A_v|| and ||D_v||, scaled. */
 void mb_exact_norms(const mb_exact *exact, size_t variable, double *rows, double *diagonal);

@@ -30,6 +30,7 @@ struct mb_phi {
     float *bias;            /* [size]                                     */
     float *products;        /* [size]: what the gradient by s_v sums up   */
     float *totals;          /* [size]: the gradient by b                  */
+    float *sample_bias;     /* [size]: b and a sample's own biases        */
     mb_arena arena;
 };
 
@@ -96,6 +97,7 @@ static void layout(mb_phi *phi, bool gradient) {
     if (!gradient) return;
     phi->products = mb_arena_take(&phi->arena, n, sizeof(float));
     phi->totals = mb_arena_take(&phi->arena, n, sizeof(float));
+    phi->sample_bias = mb_arena_take(&phi->arena, n, sizeof(float));
 }
 
 /* Pairs of a row and a tap that see a cell, along one axis; taps beyond the border are no work. */
@@ -240,17 +242,21 @@ double mb_phi_work(const mb_phi *phi) {
 /* By s_v and by b: sums over a few samples in float, added to the others in double. */
 static void scale_gradients(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
                             const float *const *phi_w, const float *const *phi_v,
-                            mb_gradient *sums) {
+                            const float *const *biases, mb_gradient *sums) {
     const mb_model *model = phi->model;
     memset(phi->products, 0, model->size * sizeof(float));
     memset(phi->totals, 0, model->size * sizeof(float));
     for (size_t n = 0; n < count; ++n) {
+        const float *b = phi->bias;
+        if (biases && biases[n]) {
+            for (size_t i = 0; i < model->size; ++i) phi->sample_bias[i] = b[i] + biases[n][i];
+            b = phi->sample_bias;
+        }
         for (size_t t = 0; t < model->tier_count; ++t) {
             const mb_tier *tier = &model->tiers[t];
             size_t at = tier->offset;
             phi->kernels->scale_gradient(phi->products + at, phi->totals + at, w[n] + at, v[n] + at,
-                                         phi_w[n] + at, phi_v[n] + at,
-                                         model->parameters + tier->bias, tier->size);
+                                         phi_w[n] + at, phi_v[n] + at, b + at, tier->size);
         }
     }
     for (size_t i = 0; i < model->size; ++i) sums->bias[i] += phi->totals[i];
@@ -278,19 +284,20 @@ bool mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool begins) {
 }
 
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
-                          const float *const *phi_w, const float *const *phi_v, bool rows_of_w,
-                          mb_gradient *sums) {
+                          const float *const *phi_w, const float *const *phi_v,
+                          const float *const *biases, bool rows_of_w, mb_gradient *sums) {
     for (size_t now; count > 0; count -= now) {
         const mb_way *way = choose(phi, count, &now);
         bool known = rows_of_w && way->functions->add_rows;
         MB_TRY(way->functions->gradient(way->self, now, w, v, known, sums));
-        scale_gradients(phi, now, w, v, phi_w, phi_v, sums);
+        scale_gradients(phi, now, w, v, phi_w, phi_v, biases, sums);
         /* A v, A w unless it is known, and two outer products of that size */
         phi->work += (double)now * (known ? 3 : 4) * rows_work(phi, NULL);
         w += now;
         v += now;
         phi_w += now;
         phi_v += now;
+        if (biases) biases += now;
     }
     return MB_OK;
 }

@@ -57,11 +57,12 @@ const float *mb_phi_bias(const mb_phi *phi);
  * w[n], or begins that sum with them. Returns whether it could; else nothing has changed.    */
 bool mb_phi_add_rows(mb_phi *phi, size_t count, const float *c, bool begins);
 
-/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b. rows_of_w:
- * mb_phi_add_rows has summed up those of these samples' w.                                   */
+/* Adds the gradient of w[n]' (Phi v[n] + b); phi_w = Phi w, phi_v = Phi v + b + biases[n], where
+ * biases or an entry of it may be NULL for none. rows_of_w: mb_phi_add_rows has summed up those of
+ * these samples' w.                                                                          */
 mb_status mb_phi_gradient(mb_phi *phi, size_t count, const float *const *w, const float *const *v,
-                          const float *const *phi_w, const float *const *phi_v, bool rows_of_w,
-                          mb_gradient *sums);
+                          const float *const *phi_w, const float *const *phi_v,
+                          const float *const *biases, bool rows_of_w, mb_gradient *sums);
 
 /* For measuring: only the convolutions of mb_phi_apply, as they are computed there (folded where
  * that is faster), on the zeros that mb_phi_clear puts into the tensors.                      */

@@ -227,7 +227,7 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     double began = mb_clock();
     switch (a->phase) {
     case LOGITS: /* this task applies Phi without the bias */
-        solver->kernels->axpy(a->own_logits, 1, mb_phi_bias(worker->phi), solver->model->size);
+        mb_slot_add_biases(solver, worker, slot, a->own_logits);
         begin_right_side(solver, slot, call->wrt);
         a->step = 0; /* Phi was applied to q, which is no part of w */
         break;
@@ -281,6 +281,7 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
     const adjoint_call *call = task->call;
     size_t count = worker->in_hand;
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    const float *biases[MB_LANES_MAX];
     (void)again;
     if (call->gradient == NULL) return MB_OK;
     double began = mb_clock();
@@ -290,10 +291,11 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
         v[i] = a->q;
         phi_w[i] = a->phi_w;
         phi_v[i] = a->logits;
+        biases[i] = worker->slots[i].biases;
         if (a->result.outcome == MB_DIVERGED) v[i] = phi_v[i] = a->w; /* zeros, not NaN */
     }
-    MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, worker->rows == SOME_ROWS,
-                           &worker->gradient));
+    MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, biases,
+                           worker->rows == SOME_ROWS, &worker->gradient));
     worker->rows = NO_ROWS;
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
@@ -325,6 +327,7 @@ static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call
                     .finish = add_gradient,
                     .round = add_rows,
                     .batch = batch,
+                    .biases = solver->biases,
                     .together = true,
                     .call = call};
     for (size_t i = 0; i < solver->workers; ++i) solver->worker[i].rows = NO_ROWS;
@@ -351,6 +354,7 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
     }
     MB_TRY(mb_batch_check("mb_solver_adjoint", solver->model, batch));
     MB_TRY(mb_observed_check(solver->model, batch, observed));
+    MB_TRY(mb_biases_check("mb_solver_adjoint", solver, batch));
     adjoint_call call = {observed, q, logits, dloss, wrt, w, gradient, results};
     return adjoint_run(solver, batch, &call, true, report);
 }

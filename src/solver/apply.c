@@ -79,7 +79,7 @@ static mb_status product_finish(const mb_task *task, mb_worker *worker, bool *ag
         solver->kernels->axpy(slot->products.phi_v, 1, mb_phi_bias(worker->phi),
                               solver->model->size);
     }
-    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, false, &worker->gradient);
+    return mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, NULL, false, &worker->gradient);
 }
 
 mb_status mb_solver_apply_gradient(mb_solver *solver, size_t batch, const float *w, const float *v,

@@ -129,3 +129,20 @@ mb_status mb_finite_check(const char *what, size_t batch, size_t size, const flo
     for (size_t n = 0; n < batch; ++n) MB_TRY(mb_sample_check(what, n, size, values + n * size));
     return MB_OK;
 }
+
+mb_status mb_biases_check(const char *call, const mb_solver *solver, size_t batch) {
+    if (solver->biases == NULL) return MB_OK;
+    if (batch != solver->biases_batch) {
+        return mb_fail(MB_EINVAL, "%s: batch = %zu, but mb_solver_set_biases was given %zu", call,
+                       batch, solver->biases_batch);
+    }
+    return mb_finite_check("biases", batch, solver->model->size, solver->biases);
+}
+
+mb_status mb_solver_set_biases(mb_solver *solver, size_t batch, const float *biases) {
+    if (solver == NULL) return mb_fail(MB_EINVAL, "mb_solver_set_biases: solver is NULL");
+    MB_TRY(mb_batch_check("mb_solver_set_biases", solver->model, batch));
+    solver->biases = biases;
+    solver->biases_batch = batch;
+    return MB_OK;
+}

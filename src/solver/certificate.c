@@ -23,6 +23,11 @@
  * Each is a quadratic inequality that bounds ||Delta|| and a; the smallest bound counts. Saturated
  * marginals, of which l_v and W_v are small, hardly count in the second stage.
  *
+ * A sample's own biases o are added as fl(b + o), whose rounding error is at most unit |b + o| <=
+ * unit (|g| + |Phi q|). Of the 3 |g| that the misfit allows for (mb_misfit_sums), one is for the last
+ * sum of g, one for u - g, and one for this; it is that of the common start otherwise, from which
+ * samples with biases of their own do not begin. EXTRA_BIASES is for |Phi q|.
+ *
  * The gap: F(q) - F* <= <r, Delta> - KL(q*, q) + 1/2 Delta'D Delta - a^2 / 2, which is at most
  *     ||rho||^2 / (2 mu) + E^2 / 2,   and also   (S + E^2) / 2.
  *
@@ -32,13 +37,12 @@
  */
 #include <math.h>
 
-
-
 #include "solver/solver.h"
 
 /* Roundings beside those of the sums that a term of A q meets: of s, of the effective weight, of the
  * norm that s is made of, of s q; and so for A'y, with the last products and sums.           */
 #define EXTRA 12
+#define EXTRA_BIASES 2
 #define STAGES 4
 /* The second stage gives up where q* might be so far, in the logarithm. */
 #define LOG_MAX 4
@@ -89,10 +93,28 @@ double mb_self_inhibition_error(const mb_model *model) {
 /* Sums over all variables, in double. */
 typedef struct products {
     double logits, size_logits; /* q'g and q'|g| */
-    double biases, size_biases; /* q'b and q'|b| */
+    double biases, size_biases; /* q'b and q'|b|, b with the sample's own */
+    double rounded_biases;      /* unit q'|b| where b is such a sum, else 0 */
     double square;              /* q'q           */
     double diagonal;            /* at least q'D q */
 } products;
+
+/* The products with b + the sample's own biases in place of those with b. */
+static void multiply_own(const mb_solver *solver, const mb_slot *slot, products *p) {
+    const mb_model *model = solver->model;
+    p->biases = p->size_biases = 0;
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        const mb_tier *tier = &model->tiers[t];
+        const float *q = slot->solve.q + tier->offset, *own = slot->biases + tier->offset;
+        const float *b = model->parameters + tier->bias;
+        for (size_t i = 0; i < tier->size; ++i) {
+            double product = q[i] * ((double)b[i] + own[i]);
+            p->biases += product;
+            p->size_biases += fabs(product);
+        }
+    }
+    p->rounded_biases = MB_UNIT * p->size_biases;
+}
 
 static products multiply(const mb_solver *solver, const mb_slot *slot) {
     const mb_model *model = solver->model;
@@ -128,6 +150,7 @@ static products multiply(const mb_solver *solver, const mb_slot *slot) {
         p.square += square;
         p.diagonal += tier->diagonal_max * fmax(square - least + 1e-5 * square, 0);
     }
+    if (slot->biases) multiply_own(solver, slot, &p);
     return p;
 }
 
@@ -138,19 +161,21 @@ static mb_errors rounding(const mb_solver *solver, const mb_slot *slot, const pr
     const mb_rounding *r = &solver->rounding;
     const mb_model *model = solver->model;
     double k = (double)model->max_k, parts = slot->relative ? 2 : 1;
+    double extra = EXTRA + (slot->biases ? EXTRA_BIASES : 0);
     double terms = EXTRA + 4 * log(k) + off / MB_UNIT + k; /* of A q */
     double rows = MB_UNIT * parts * (r->rows[slot->sums] + terms * r->rows_norm);
-    double product = MB_UNIT * parts * (r->product[slot->sums] + (k + EXTRA) * r->norm);
+    double product = MB_UNIT * parts * (r->product[slot->sums] + (k + extra) * r->norm);
     if (slot->relative) {
         rows += MB_UNIT * (r->rows[MB_SUMS_PLAIN] + terms * r->rows_norm);
         product += MB_UNIT * (r->product[MB_SUMS_PLAIN] + (k + EXTRA) * r->norm);
     }
     double diagonal =
-        (MB_UNIT * parts * (k + EXTRA) * sqrt(k) + off) * solver->spectrum.bound_max;
+        (MB_UNIT * parts * (k + extra) * sqrt(k) + off) * solver->spectrum.bound_max;
     double all = sqrt((double)model->variables), norm = r->rows_norm;
     double worst = product * (norm + rows) + all * diagonal;
     double square = p->diagonal - (p->logits - p->biases) + 2 * sqrt(p->square) * worst +
-                    1e-12 * (p->size_logits + p->size_biases) + MB_UNIT * p->size_logits;
+                    1e-12 * (p->size_logits + p->size_biases) + MB_UNIT * p->size_logits +
+                    p->rounded_biases;
     norm = fmin(norm, sqrt(fmax(square, 0)) + 2 * rows);
     double of_products = product * ((slot->relative ? r->rows_norm : norm) + rows);
     return (mb_errors){.rows = rows,
@@ -236,7 +261,8 @@ static double energy_slack(const mb_solver *solver, const products *p, const mb_
     const mb_model *model = solver->model;
     double k = (double)model->max_k;
     return MB_UNIT * (k + 24) * fabs(sums->entropy) + mb_self_inhibition_error(model) +
-           (e->norm * e->rows + sqrt(p->square) * e->whole) / 2 + 2 * MB_UNIT * p->size_logits;
+           (e->norm * e->rows + sqrt(p->square) * e->whole) / 2 + 2 * MB_UNIT * p->size_logits +
+           p->rounded_biases;
 }
 
 void mb_certify(const mb_solver *solver, mb_slot *slot, bool energy) {

@@ -11,6 +11,7 @@ static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next
         mb_slot *slot = &worker->slots[i];
         if (slot->busy) continue;
         slot->sample = (*next)++;
+        slot->biases = task->biases ? mb_sample_of(task->solver, slot, task->biases) : NULL;
         slot->busy = true;
         MB_TRY(task->load(task, worker, slot));
     }
@@ -25,7 +26,8 @@ static mb_affine relative_to(const mb_task *task, const mb_worker *worker) {
     bool fresh = task->starts && solver->start_g_known;
     for (size_t i = 0; i < worker->active_count; ++i) fresh = fresh && worker->active[i]->fresh;
     if (fresh) return (mb_affine){solver->start_q, solver->start_g};
-    return (mb_affine){.plus = worker->bias ? mb_phi_bias(worker->phi) : NULL};
+    bool shared = worker->bias && task->biases == NULL;
+    return (mb_affine){.plus = shared ? mb_phi_bias(worker->phi) : NULL};
 }
 
 /* One application of Phi for all busy slots, which become the active ones. */
@@ -49,6 +51,9 @@ static mb_status apply_busy(const mb_task *task, mb_worker *worker) {
     }
     double began = mb_clock();
     MB_TRY(mb_phi_apply(worker->phi, worker->active_count, in, out, affine));
+    for (size_t i = 0; task->biases && worker->bias && i < worker->active_count; ++i) {
+        mb_slot_add_biases(task->solver, worker, worker->active[i], out[i]);
+    }
     worker->ms_operator += mb_clock() - began;
     worker->applications += worker->active_count;
     return MB_OK;

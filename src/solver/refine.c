@@ -28,6 +28,8 @@
 #define NEAR_FLOOR 1.25
 /* Roundings of a term beside those of its sum: of s, q and the exponential that it is. */
 #define EXTRA 40
+/* And of the sum of b and a sample's own biases: see certificate.c. */
+#define EXTRA_BIASES 2
 
 /* One sample on its way. */
 typedef struct refined {
@@ -42,6 +44,7 @@ typedef struct refinement {
     mb_solver *solver;
     const int32_t *observed; /* of the group */
     const float *start;
+    const float *biases; /* [count][size]: beside the model's, or NULL */
     const mb_refine_settings *settings;
     size_t count;
     double *u, *from, *y, *q, *g;   /* [count][size]                     */
@@ -72,6 +75,11 @@ static void layout(refinement *r) {
 
 static int32_t value_of(const refinement *r, size_t n, size_t v) {
     return r->observed ? r->observed[n * r->solver->model->variables + v] : MB_HIDDEN;
+}
+
+/* The bias of an entry: the model's, b [size], and the sample's own. */
+static double bias_of(const refinement *r, size_t n, const float *b, size_t at) {
+    return (double)b[at] + (r->biases ? r->biases[n * r->solver->model->size + at] : 0);
 }
 
 /* q from u, which is made the logarithm of q; or at the beginning from the given start. */
@@ -132,13 +140,14 @@ static mb_misfit_sums misfit(const refinement *r, size_t n, mb_slot *slot) {
     return sums;
 }
 
-static mb_errors errors_of(const mb_solver *solver, size_t hidden) {
+static mb_errors errors_of(const mb_solver *solver, size_t hidden, bool biases) {
     const mb_rounding *r = &solver->rounding;
     double k = (double)solver->model->max_k, unit = MB_UNIT_DOUBLE;
+    double extra = EXTRA + (biases ? EXTRA_BIASES : 0);
     double rows = unit * (r->rows[MB_SUMS_PLAIN] + (EXTRA + 4 * log(k) + k) * r->rows_norm);
-    double product = unit * (r->product[MB_SUMS_PLAIN] + (k + EXTRA) * r->norm) *
+    double product = unit * (r->product[MB_SUMS_PLAIN] + (k + extra) * r->norm) *
                      (r->rows_norm + rows);
-    double diagonal = unit * (k + EXTRA) * sqrt(k) * solver->spectrum.bound_max;
+    double diagonal = unit * (k + extra) * sqrt(k) * solver->spectrum.bound_max;
     return (mb_errors){.rows = rows,
                        .rest = product + sqrt((double)hidden) * diagonal,
                        .norm = r->rows_norm,
@@ -151,16 +160,14 @@ static double energy(const refinement *r, size_t n, double entropy, const mb_err
     const mb_model *model = r->solver->model;
     const double *q = r->q + n * model->size, *g = r->g + n * model->size;
     float *qf = r->qf + n * model->size;
+    const float *bias = mb_phi_bias(r->solver->worker[0].phi);
     double sum = 0, size = 0, square = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        const float *b = model->parameters + model->tiers[t].bias;
-        for (size_t i = 0; i < model->tiers[t].size; ++i) {
-            size_t at = model->tiers[t].offset + i;
-            sum += q[at] * (g[at] + b[i]);
-            size += q[at] * (fabs(g[at]) + fabs(b[i]));
-            square += q[at] * q[at];
-            qf[at] = (float)q[at];
-        }
+    for (size_t at = 0; at < model->size; ++at) {
+        double b = bias_of(r, n, bias, at);
+        sum += q[at] * (g[at] + b);
+        size += q[at] * (fabs(g[at]) + fabs(b));
+        square += q[at] * q[at];
+        qf[at] = (float)q[at];
     }
     double inhibition = mb_self_inhibition(model, qf);
     double terms = (double)(model->size + 64) * MB_UNIT_DOUBLE *
@@ -181,7 +188,7 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
     *sums = misfit(r, n, slot);
     *floor = 0;
     for (size_t run = 0; run < solver->run_count; ++run) hidden += slot->hidden_count[run];
-    mb_errors e = errors_of(solver, hidden);
+    mb_errors e = errors_of(solver, hidden, r->biases != NULL);
     mb_bounds best = {0, 0, 0};
     if (hidden > 0) best = mb_bounds_of(solver, slot, sums, &e, floor);
     double off = (double)(model->max_k + EXTRA) * MB_UNIT_DOUBLE * sqrt((double)hidden);
@@ -198,7 +205,8 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
         double largest = 0;
         for (size_t i = 0; i < model->variable_k[v]; ++i) {
             size_t at = model->variable_offset[v] + i;
-            largest = fmax(largest, fabs(r->g[n * model->size + at]) + fabs(bias[at]));
+            double b = bias_of(r, n, bias, at);
+            largest = fmax(largest, fabs(r->g[n * model->size + at]) + fabs(b));
         }
         r->bounds[n * model->variables + v] =
             (1 + 1e-5) * (diagonal * best.distance + rows * (best.reach + e.rows)) + e.whole +
@@ -259,15 +267,19 @@ static mb_status measure(void *context, size_t index, size_t workers) {
     while (begin < end) {
         const double *q[MB_EXACT_LANES];
         double *g[MB_EXACT_LANES];
+        const float *biases[MB_EXACT_LANES];
         size_t list[MB_EXACT_LANES], count = 0;
         for (; begin < end && count < MB_EXACT_LANES; ++begin) {
             if (r->samples[begin].done) continue;
             marginals(r, begin);
             list[count] = begin;
             q[count] = r->q + begin * model->size;
+            if (r->biases) biases[count] = r->biases + begin * model->size;
             g[count++] = r->g + begin * model->size;
         }
-        if (count > 0) mb_exact_apply(r->solver->exact, count, q, g, room);
+        if (count > 0) {
+            mb_exact_apply(r->solver->exact, count, q, r->biases ? biases : NULL, g, room);
+        }
         for (size_t i = 0; i < count; ++i) {
             refined *s = &r->samples[list[i]];
             ++s->result.applications;
@@ -337,9 +349,12 @@ static mb_status newton(refinement *r, size_t *active) {
     settings->adjoint_tolerance = SYSTEM_TOLERANCE;
     settings->adjoint_iterations = SYSTEM_ITERATIONS;
     settings->predict_stop = false;
+    const float *biases = r->solver->biases;
+    r->solver->biases = NULL; /* which are those of other samples, and no part of the system */
     mb_status status = mb_solver_adjoint(r->solver, count, r->system_observed, r->qf, NULL,
                                          MB_WRT_MARGINALS, r->d, r->w, NULL, results, NULL);
     *settings = kept;
+    r->solver->biases = biases;
     MB_TRY(status);
     MB_TRY(mb_solver_apply(r->solver, count, r->w, r->phi_w));
     for (size_t c = 0; c < count; ++c) {
@@ -410,6 +425,7 @@ static mb_status refine(refinement *r, size_t batch, const int32_t *observed, co
         r->count = batch - first < GROUP ? batch - first : GROUP;
         r->observed = observed ? observed + first * variables : NULL;
         r->start = start + first * size;
+        r->biases = r->solver->biases ? r->solver->biases + first * size : NULL;
         if (first > 0 && mb_solver_stopping(r->solver))
             leave_group(r);
         else
@@ -457,6 +473,7 @@ mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *obser
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_finite_check("start", batch, solver->model->size, start));
     MB_TRY(settings_check(solver->model, settings));
+    MB_TRY(mb_biases_check("mb_solver_refine", solver, batch));
     MB_TRY(mb_call_begin(solver));
     if (!(solver->spectrum.modulus > 0)) {
         return mb_fail(MB_ENOTSUP, "mb_solver_refine: the solution need not be unique");

@@ -90,6 +90,21 @@ static mb_status estimate_metric(mb_solver *solver, mb_phi *phi) {
 
 /* ---------------------------------------------------------------------- start -- */
 
+void mb_solver_softmax(const mb_solver *solver, float *q, float *u) {
+    for (size_t i = 0; i < solver->run_count; ++i) {
+        const mb_run *run = &solver->runs[i];
+        size_t at = solver->model->variable_offset[run->first];
+        mb_prox_args args = {.z = q + at,
+                             .u = u + at,
+                             .x = u + at,
+                             .rows = run->count,
+                             .k = run->k,
+                             .alpha = 1,
+                             .c = 1};
+        solver->kernels->prox(&args);
+    }
+}
+
 /* softmax(b) */
 static void simple_start(mb_solver *solver) {
     const mb_model *model = solver->model;
@@ -98,18 +113,7 @@ static void simple_start(mb_solver *solver) {
         memcpy(solver->start_u + tier->offset, model->parameters + tier->bias,
                tier->size * sizeof(float));
     }
-    for (size_t i = 0; i < solver->run_count; ++i) {
-        const mb_run *run = &solver->runs[i];
-        size_t at = model->variable_offset[run->first];
-        mb_prox_args args = {.z = solver->start_q + at,
-                             .u = solver->start_u + at,
-                             .x = solver->start_u + at,
-                             .rows = run->count,
-                             .k = run->k,
-                             .alpha = 1,
-                             .c = 1};
-        solver->kernels->prox(&args);
-    }
+    mb_solver_softmax(solver, solver->start_q, solver->start_u);
 }
 
 /* Whether samples start at the unconditional marginals (those with nothing observed), computed once

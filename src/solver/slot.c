@@ -32,6 +32,36 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
     }
 }
 
+void mb_slot_start(const mb_solver *solver, const mb_worker *worker, mb_slot *slot) {
+    float *q = slot->solve.q, *u = slot->solve.u;
+    size_t n = solver->model->size;
+    if (slot->biases == NULL) {
+        memcpy(q, solver->start_q, n * sizeof(float));
+        memcpy(u, solver->start_u, n * sizeof(float));
+        return;
+    }
+    if (solver->start_g_known) { /* the common start is not softmax(b) */
+        for (size_t i = 0; i < n; ++i) u[i] = solver->start_u[i] + slot->biases[i];
+    } else {
+        memset(u, 0, n * sizeof(float));
+        mb_slot_add_biases(solver, worker, slot, u);
+    }
+    mb_solver_softmax(solver, q, u);
+}
+
+static void add_sum(float *restrict out, const float *restrict a, const float *restrict b, size_t n) {
+    for (size_t i = 0; i < n; ++i) out[i] += a[i] + b[i];
+}
+
+void mb_slot_add_biases(const mb_solver *solver, const mb_worker *worker, const mb_slot *slot,
+                        float *out) {
+    const float *bias = mb_phi_bias(worker->phi);
+    if (slot->biases == NULL)
+        solver->kernels->axpy(out, 1, bias, solver->model->size);
+    else
+        add_sum(out, bias, slot->biases, solver->model->size);
+}
+
 double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run) {
     return solver->step[solver->runs[run].tier] * slot->fb.shorter;
 }

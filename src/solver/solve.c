@@ -16,12 +16,11 @@
 /* --------------------------------------------------------------------- loading -- */
 
 /* Rows of `start` are made to sum to one: the certificate holds for feasible q only. */
-static void load_start(const mb_solver *solver, mb_slot *slot, const float *start) {
+static void load_start(const mb_solver *solver, const mb_worker *worker, mb_slot *slot,
+                       const float *start) {
     const mb_model *model = solver->model;
-    size_t bytes = model->size * sizeof(float);
     if (start == NULL) {
-        memcpy(slot->solve.q, solver->start_q, bytes);
-        memcpy(slot->solve.u, solver->start_u, bytes);
+        mb_slot_start(solver, worker, slot);
         mb_slot_forward(solver, slot, slot->solve.q, slot->solve.u);
         return;
     }
@@ -44,8 +43,8 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_model *model = solver->model;
     double began = mb_clock();
     slot->fb.shorter = 1;
-    slot->fresh = call->start == NULL;
-    load_start(solver, slot, call->start ? call->start + slot->sample * model->size : NULL);
+    slot->fresh = call->start == NULL && slot->biases == NULL;
+    load_start(solver, worker, slot, call->start ? call->start + slot->sample * model->size : NULL);
     /* only the hidden entries of r are ever written: the others stay zero */
     mb_slot_observe(
         solver, slot, call->observed ? call->observed + slot->sample * model->variables : NULL,
@@ -145,6 +144,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(mb_batch_check("mb_solver_solve", solver->model, batch));
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(start_check(solver->model, batch, start));
+    MB_TRY(mb_biases_check("mb_solver_solve", solver, batch));
     MB_TRY(mb_call_begin(solver));
     const mb_solver_settings *settings = &solver->settings;
     if (results || settings->stop == MB_STOP_CERTIFICATE) {
@@ -169,6 +169,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                     .advance = advance,
                     .batch = batch,
                     .bias = true,
+                    .biases = solver->biases,
                     .starts = true,
                     .careful = settings->stop == MB_STOP_CERTIFICATE,
                     .call = &call};

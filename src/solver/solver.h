@@ -119,6 +119,7 @@ typedef struct mb_products {
 
 typedef struct mb_slot {
     size_t sample;
+    const float *biases; /* the sample's own, beside the model's; NULL: none */
     bool busy, fresh; /* fresh: still at the common start of all samples */
     const float *in;  /* what Phi is applied to next ... */
     float *out;       /* ... and where the result goes   */
@@ -178,6 +179,8 @@ struct mb_solver {
     double *tier_curvature;
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
+    const float *biases; /* of the samples of a call, the caller's [biases_batch][size]; NULL: none */
+    size_t biases_batch;
     atomic_bool interrupted;
     double deadline;
     double ms_refresh; /* of the present call */
@@ -199,6 +202,7 @@ typedef struct mb_task {
     mb_status (*finish)(const struct mb_task *task, mb_worker *worker, bool *again);
     size_t batch;
     bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
+    const float *biases; /* [batch][size]: added to b, or NULL: what is then slot->biases */
     bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
     bool careful;     /* see mb_phi_careful     */
@@ -232,6 +236,8 @@ mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch);
 mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed);
 mb_status mb_finite_check(const char *what, size_t batch, size_t size, const float *values);
 mb_status mb_sample_check(const char *what, size_t sample, size_t size, const float *values);
+/* That the samples' own biases, if there are any, are finite and those of such a batch. */
+mb_status mb_biases_check(const char *call, const mb_solver *solver, size_t batch);
 
 /* -------------------------------------------------------------- settings.c -- */
 
@@ -245,6 +251,9 @@ bool mb_solver_tier_steps(const mb_solver_settings *settings);
 
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
+
+/* q = softmax(u), and u = log q, of all variables. */
+void mb_solver_softmax(const mb_solver *solver, float *q, float *u);
 
 /* What a solver remembers of earlier weights: the vectors that its estimates of the spectrum start
  * from (zeros: none). The estimates decide the step sizes, so whoever wants to continue with
@@ -273,6 +282,15 @@ typedef struct mb_observing {
 
 void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
                      mb_observing rows);
+
+/* slot->solve.q, and u = log q, where a sample begins. With biases of its own it is not the common
+ * start, but what that becomes when they are added to its logits: of softmax(b), softmax(b + its own). */
+void mb_slot_start(const mb_solver *solver, const mb_worker *worker, mb_slot *slot);
+
+/* out += b + the sample's own biases, which are added up first: their sum is rounded relative to
+ * itself, however much of b they cancel.                                                      */
+void mb_slot_add_biases(const mb_solver *solver, const mb_worker *worker, const mb_slot *slot,
+                        float *out);
 
 /* The step size of a run's variables for this sample. */
 double mb_slot_alpha(const mb_solver *solver, const mb_slot *slot, size_t run);

@@ -3,7 +3,7 @@
  * Gradient of the iterations themselves (paper, appendix, "Comparison of inference methods":
  * where an update need not converge, its forward pass is differentiated as it is).
  *
- * A sample took T iterations from q_0 = softmax(b); they are run again, with q_t and
+ * A sample took T iterations from q_0 = softmax(b), where b includes biases of its own; they are run again, with q_t and
  * g_t = Phi q_t + b put on a tape, and swept backwards. Iteration t, from q_{t-1} to q_t, gives
  * one w, the derivative of the loss by g_{t-1}, and every pair adds w'(dPhi q_{t-1} + db); so
  * does the loss on the logits themselves, with w = dloss/dg_T and q_T.
@@ -55,7 +55,6 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_result *solved = &call->solved[slot->sample];
     mb_sweep *sweep = &slot->sweep;
     size_t n = model->size;
-    (void)worker;
     sweep->backwards = false;
     sweep->steps = solved->iterations;
     sweep->at = 0;
@@ -63,8 +62,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     sweep->result = (mb_adjoint_result){.outcome = MB_CONVERGED};
     if (solved->outcome == MB_DIVERGED) sweep->result.outcome = MB_DIVERGED;
     slot->fb.shorter = 1;
-    memcpy(slot->solve.q, solver->start_q, n * sizeof(float));
-    memcpy(slot->solve.u, solver->start_u, n * sizeof(float));
+    mb_slot_start(solver, worker, slot);
     mb_slot_observe(solver, slot,
                     call->observed ? call->observed + slot->sample * model->variables : NULL,
                     (mb_observing){.one_hot = slot->solve.q});
@@ -223,6 +221,7 @@ static bool finite_slot(const mb_solver *solver, const mb_slot *slot) {
 /* The pairs (w, q_at) of the active slots. */
 static mb_status add_pairs(const mb_solver *solver, mb_worker *worker) {
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
+    const float *biases[MB_LANES_MAX];
     double began = mb_clock();
     for (size_t i = 0; i < worker->active_count; ++i) {
         const mb_slot *slot = worker->active[i];
@@ -230,8 +229,9 @@ static mb_status add_pairs(const mb_solver *solver, mb_worker *worker) {
         v[i] = tape_q(solver, slot, slot->sweep.at);
         phi_w[i] = slot->out;
         phi_v[i] = tape_g(solver, slot, slot->sweep.at);
+        biases[i] = slot->biases;
     }
-    MB_TRY(mb_phi_gradient(worker->phi, worker->active_count, w, v, phi_w, phi_v, false,
+    MB_TRY(mb_phi_gradient(worker->phi, worker->active_count, w, v, phi_w, phi_v, biases, false,
                            &worker->part));
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
@@ -350,6 +350,7 @@ mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *obs
     double began = mb_clock();
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_finite_check("dloss", batch, solver->model->size, dloss));
+    MB_TRY(mb_biases_check("mb_solver_unrolled", solver, batch));
     MB_TRY(mb_call_begin(solver));
     unrolled_call call = {observed, solved, wrt, dloss, w, gradient, results};
     mb_task task = {.solver = solver,
@@ -359,6 +360,7 @@ mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *obs
                     .finish = finish,
                     .batch = batch,
                     .bias = true,
+                    .biases = solver->biases,
                     .together = true,
                     .call = &call};
     mb_sums_clear(solver);
