@@ -381,9 +381,8 @@ class MonoboltImputer(TransformerMixin, _TableEstimator):  # type: ignore[misc]
         codes = self._cells(X)[2]
         if column is not None:
             j = self._column(column)
-            shown = np.ones(codes.shape[1], bool)
-            shown[j] = False
-            return self._infer(codes, shown=shown).column(j)
+            codes[:, j] = -1
+            return self._infer(codes).column(j)
         answer, parts = self._infer(codes), []
         for j in range(codes.shape[1]):
             known, p = codes[:, j] >= 0, answer.column(j)
