@@ -285,6 +285,7 @@ class Marginals(_Reported):
     results: Array
     model: Model = field(repr=False)
     _report: Any = field(repr=False)
+    biases: Optional[Array] = field(default=None, repr=False)  # of each sample, if it was solved with any
 
     @property
     def certificates(self) -> Array:
@@ -384,12 +385,20 @@ class Solver(Handle):
         self._handle = create("mb_solver", lib.mb_solver_destroy, lib.mb_solver_create, model.handle, made,
                               keeps=model._handle)
 
-    def _call(self, call: Any, *arguments: Any) -> None:
+    def _call(self, call: Any, *arguments: Any, biases: Optional[Array] = None) -> None:
         with self._lock:
-            if self._handle is None or self.model._handle is None:
+            handle = self._handle
+            if handle is None or self.model._handle is None:
                 raise ValueError("the solver, or its model, is closed")
-            status = call(self._handle, *arguments)
-            if status:  # while the lock is held no other call of this thread can change the message
+            if biases is None:
+                status = call(handle, *arguments)
+            else:
+                check(lib.mb_solver_set_biases(handle, len(biases), pointer(biases)))
+                try:
+                    status = call(handle, *arguments)
+                finally:
+                    lib.mb_solver_set_biases(handle, 0, NULL)
+            if status:
                 check(status)
 
     def _observed(self, observed: Any, batch: Optional[int]) -> Tuple[Optional[Array], int]:
@@ -404,19 +413,26 @@ class Solver(Handle):
             raise ValueError("a batch of %d, and observed has %d samples" % (batch, len(made)))
         return made, len(made)
 
-    def solve(self, observed: Any = None, *, batch: Optional[int] = None, start: Any = None,
+    def solve(self, observed: Any = None, *, batch: Optional[int] = None, start: Any = None, biases: Any = None,
               logits: bool = True, q: Optional[Array] = None) -> Marginals:
         """Mean-field marginals.
 
         observed  [batch, variables] or [variables]: the category of each observed variable, HIDDEN (-1)
                   elsewhere; None: nothing is observed, in `batch` samples (1)
         start     [batch, size]: where to start
+        biases    [batch, size]: added to the model's. The answer keeps them for adjoint, unrolled and refine:
+                  do not change the array before
         logits    whether the logits Phi q + b are wanted as well; without them it may stop a little sooner
         q         an array for the marginals to be written to
         """
         # lean on purpose: after a solve all of this is read from memory, not from a cache
+        if biases is not None:
+            biases = floats(biases, "biases", -1, self.model.size)
+            batch = len(biases) if observed is None and batch is None else batch
         seen, count = self._observed(observed, batch)
         size = self.model.size
+        if biases is not None and len(biases) != count:
+            raise ValueError("a batch of %d, and biases of %d samples" % (count, len(biases)))
         first = NULL if start is None else pointer(floats(start, "start", count, size))
         marginals = np.empty((count, size), np.float32) if q is None else output(q, np.float32, "q", count, size)
         out = np.empty((count, size), np.float32) if logits else None
@@ -424,8 +440,8 @@ class Solver(Handle):
         report = new(_REPORT)
         self._call(lib.python_guarded_mb_solver_solve, count, NULL if seen is None else from_buffer(_INTS, seen),
                    first, from_buffer(_FLOATS, marginals), NULL if out is None else from_buffer(_FLOATS, out),
-                   from_buffer(_RESULTS, results), report)
-        return Marginals(marginals, out, results, self.model, report)
+                   from_buffer(_RESULTS, results), report, biases=biases)
+        return Marginals(marginals, out, results, self.model, report, biases)
 
     def adjoint(self, answer: Marginals, dloss: Any, *, observed: Any = None, wrt: str = "marginals",
                 w: bool = True, gradient: Union[bool, Array] = True) -> Adjoint:
@@ -439,17 +455,17 @@ class Solver(Handle):
         seen, count = self._observed(observed, len(answer.q))
         arguments = (count, pointer(seen), pointer(floats(answer.q, "q", count, self.model.size)),
                      pointer(answer.logits))
-        return self._gradient(lib.python_guarded_mb_solver_adjoint, arguments, count, dloss, wrt, w, gradient)
+        return self._gradient(lib.python_guarded_mb_solver_adjoint, arguments, count, dloss, wrt, w, gradient, answer.biases)
 
     def unrolled(self, answer: Marginals, dloss: Any, *, observed: Any = None, wrt: str = "marginals",
                  w: bool = True, gradient: Union[bool, Array] = True) -> Adjoint:
         """The gradient of the iterations themselves; for a solver made with unrolled=True."""
         seen, count = self._observed(observed, len(answer.q))
         arguments = (count, pointer(seen), pointer(answer.results, _RESULTS))
-        return self._gradient(lib.python_guarded_mb_solver_unrolled, arguments, count, dloss, wrt, w, gradient)
+        return self._gradient(lib.python_guarded_mb_solver_unrolled, arguments, count, dloss, wrt, w, gradient, answer.biases)
 
     def _gradient(self, call: Any, arguments: Tuple[Any, ...], count: int, dloss: Any, wrt: str, w: bool,
-                  gradient: Union[bool, Array]) -> Adjoint:
+                  gradient: Union[bool, Array], biases: Optional[Array]) -> Adjoint:
         if wrt not in ("logits", "marginals"):
             raise ValueError("wrt is 'logits' or 'marginals', not '%s'" % wrt)
         by = floats(dloss, "dloss", count, self.model.size)
@@ -463,7 +479,8 @@ class Solver(Handle):
         results = np.empty(count, _ADJOINT)
         report = ffi.new(_REPORT)
         self._call(call, *arguments, lib.MB_WRT_LOGITS if wrt == "logits" else lib.MB_WRT_MARGINALS,
-                   pointer(by), pointer(out), pointer(total), pointer(results, _ADJOINTS), report)
+                   pointer(by), pointer(out), pointer(total), pointer(results, _ADJOINTS), report,
+                   biases=biases)
         return Adjoint(out, total, results, report)
 
     def refine(self, answer: Marginals, *, observed: Any = None, tolerance: float = 1e-6,
@@ -480,7 +497,7 @@ class Solver(Handle):
         results = np.empty(count, _RESULT)
         report = ffi.new(_REPORT)
         self._call(lib.python_guarded_mb_solver_refine, count, pointer(seen), pointer(start), settings, pointer(q),
-                   pointer(logits), pointer(bounds), pointer(results, _RESULTS), report)
+                   pointer(logits), pointer(bounds), pointer(results, _RESULTS), report, biases=answer.biases)
         return Refined(q, logits, bounds, results, report)
 
     def apply(self, v: Any) -> Array:

@@ -107,17 +107,19 @@ class _Encoder:
 
 
 class _Rows:
-    """The first rows of a prediction."""
+    """A prediction of distinct rows as one of all rows."""
 
-    def __init__(self, prediction: Prediction, n: int):
-        self.n, self.prediction = n, prediction
-        self.certificates: Array = np.array(prediction.certificates[:n])
+    def __init__(self, prediction: Prediction, which: Array):
+        self.which, self.prediction = which, prediction
+        self.certificates: Array = prediction.certificates[which]
 
     def column(self, j: int) -> Array:
-        return self.prediction.column(j)[:self.n]
+        made: Array = self.prediction.column(j)[self.which]
+        return made
 
     def part(self, role: str) -> Array:
-        return self.prediction.part(role)[:self.n]
+        made: Array = self.prediction.part(role)[self.which]
+        return made
 
 
 class _TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -236,12 +238,13 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         return checked, missing, self._encoder.cells(checked, missing)
 
     def _infer(self, cells: Array, **how: Any) -> _Rows:
-        """The batch is filled up to whole SIMD registers by its last row: a row's answer is then the same to
-        the last bit whatever rows are beside it."""
+        """Distinct rows in an order of their own, filled up to whole SIMD registers: answers then do not depend
+        on the order of rows, and on the rows beside them only in the last bits."""
         network: Network = self.network_
-        n = len(cells)
-        return _Rows(network.infer(cells[np.minimum(np.arange(-n % _LANES + n), n - 1)],
-                                   threads=self._threads(), **how), n)
+        rows, which = np.unique(cells, axis=0, return_inverse=True)
+        n = len(rows)
+        padded = rows[np.minimum(np.arange(-n % _LANES + n), n - 1)]
+        return _Rows(network.infer(padded, threads=self._threads(), **how), which)
 
 
 class MonoboltImputer(TransformerMixin, _TableEstimator):  # type: ignore[misc]
@@ -378,14 +381,14 @@ class MonoboltImputer(TransformerMixin, _TableEstimator):  # type: ignore[misc]
         codes = self._cells(X)[2]
         if column is not None:
             j = self._column(column)
-            shown = np.ones(codes.shape[1], bool)
-            shown[j] = False
-            return self._infer(codes, shown=shown).column(j)
-        answer = self._infer(codes)
+            codes[:, j] = -1
+            return self._infer(codes).column(j)
+        answer, parts = self._infer(codes), []
         for j in range(codes.shape[1]):
-            known = codes[:, j] >= 0
-            answer.column(j)[known] = np.eye(len(self.categories_[j]), dtype=np.float32)[codes[known, j]]
-        return answer.part("columns")
+            known, p = codes[:, j] >= 0, answer.column(j)
+            p[known] = np.eye(len(self.categories_[j]), dtype=np.float32)[codes[known, j]]
+            parts.append(p)
+        return np.concatenate(parts, axis=1)
 
     def certificate(self, X: Any) -> Array:
         """[n]: how far the marginals of each row can be from the only right ones of this model."""

@@ -141,6 +141,40 @@ def test_adjoint_against_differences(random, wrt):
     assert np.allclose(total - 1, made.gradient, rtol=1e-3, atol=1e-3)
 
 
+def test_biases_of_each_sample(random):
+    model = small()
+    randomise(model, random)
+    seen, target = some_observed(model, random, 3), random.randn(3, model.size).astype(np.float32)
+    extra = random.randn(3, model.size).astype(np.float32)
+    solver = mb.Solver(model, tolerance=1e-7, adjoint_tolerance=1e-7, max_iterations=2000)
+    answer = solver.solve(seen, biases=extra)
+    assert answer.biases is extra
+    assert np.allclose(answer.logits, solver.apply(answer.q) + biases_of(model) + extra, atol=1e-4)
+    shifted = small()  # the same by the model's own biases
+    shifted.parameters[:] = model.parameters
+    shifted.parameters[-model.size:] += extra[1]
+    shifted.update()
+    assert np.allclose(mb.Solver(shifted, tolerance=1e-7).solve(seen[1]).q[0], answer.q[1], atol=1e-5)
+    w = solver.adjoint(answer, target, observed=seen).w
+    exact = solver.refine(answer, observed=seen, tolerance=1e-10)
+    assert np.abs(exact.q - answer.q).max() < 1e-4
+    for i in random.choice(model.size, 6, replace=False):
+        values = []
+        for d in (-1e-2, 1e-2):
+            moved = extra.copy()
+            moved[0, i] += d
+            values.append((solver.refine(solver.solve(seen, biases=moved), observed=seen, tolerance=1e-12).q
+                           * target).sum())
+        assert w[0, i] == pytest.approx((values[1] - values[0]) / 2e-2, rel=0.02, abs=2e-3)
+    assert np.allclose(solver.solve(seen).q, mb.Solver(model, tolerance=1e-7).solve(seen).q, atol=1e-5)  # gone
+    assert solver.solve(biases=extra).q.shape == (3, model.size)
+    for bad in (extra[:2], extra[:, :3]):
+        with pytest.raises(ValueError, match="biases"):
+            solver.solve(seen, biases=bad)
+    with pytest.raises(ValueError, match="finite"):
+        solver.solve(seen, biases=np.full((3, model.size), np.nan))
+
+
 def test_unrolled_meets_the_adjoint(random):
     model = small()
     seen, target = some_observed(model, random, 2), random.randn(2, model.size)
