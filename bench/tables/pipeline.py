@@ -4,6 +4,7 @@ need no imputer. See bench/tables/pipeline."""
 import argparse
 import csv
 import os
+import subprocess
 import time
 import warnings
 
@@ -29,7 +30,11 @@ def load(name, folder):
     if name in loader:
         X, y = loader[name](return_X_y=True)
         return X, [], y
-    with open(os.path.join(folder, name + ".csv"), newline="") as file:
+    path = os.path.join(folder, name + ".csv")
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        subprocess.run(["Rscript", os.path.join(os.path.dirname(__file__), "export.R"), folder], check=True)
+    with open(path, newline="") as file:
         rows = list(csv.reader(file))
     header, cells = rows[0], np.array(rows[1:], dtype=object)
     at = [h.lower() for h in header].index(CLASS[name].lower())
@@ -76,11 +81,11 @@ def methods(categorical, n, steps):
 
 def main():
     parser = argparse.ArgumentParser(prog="bench/tables/pipeline")
-    parser.add_argument("--tables", default="iris,wine,votes,zoo,tumours")
+    parser.add_argument("--tables", default="iris,wine,votes,zoo,biopsies,tumours")
     parser.add_argument("--rates", default="0.3,0.5")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=None, help="of training; default: as monobolt spec has it")
-    parser.add_argument("--data", default="out/tables/data", help="where bench/tables/run has put the tables")
+    parser.add_argument("--data", default="out/tables/data", help="where the tables of mlbench are, or are put")
     options = parser.parse_args()
     print("| table | hidden | %s |\n|---|---|%s" % (" | ".join(methods([], 1, 1)), "---|" * 4), flush=True)
     for name in options.tables.split(","):

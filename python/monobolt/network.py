@@ -195,9 +195,10 @@ class Network(Handle):
         self._drop_predictor()
         super().close()
 
-    def save(self, path: Path) -> None:
-        """One safetensors file: parameters, temperatures, the spec. Written whole or not at all."""
-        check(lib.mb_network_save(self.handle, path_bytes(path)))
+    def save(self, path: Path, *, half: bool = False) -> None:
+        """One safetensors file: parameters, temperatures, the spec. Written whole or not at all. half: at
+        half the size, weights and biases rounded to half precision; load reads both."""
+        check((lib.mb_network_save_half if half else lib.mb_network_save)(self.handle, path_bytes(path)))
 
     # ------------------------------------------------------------------ what it is
 

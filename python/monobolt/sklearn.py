@@ -427,8 +427,10 @@ class MonoboltClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc
 
     Parameters are those of MonoboltImputer, and:
 
-    observe : float, default 0.8
-        Share of the features that is shown in training, on average; between 1 - 2 (1 - observe) and 1.
+    observe : float, default 0.5
+        Share of the features that is shown in training, on average; of each row it is drawn from
+        2 observe - 1 to 1. At 0.5 rows without a feature occur as well, and only then are the probabilities
+        of such a row near the shares of the classes.
     feature_weight : float, default 0.1
         Of the loss of hidden features, that of the class being 1.
 
@@ -438,7 +440,7 @@ class MonoboltClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc
     """
 
     def __init__(self, *, categorical_features: Union[str, Sequence[Any]] = "auto", bins: int = 0,
-                 binning: str = "quantiles", categories: int = 50, rare: int = 2, observe: float = 0.8,
+                 binning: str = "quantiles", categories: int = 50, rare: int = 2, observe: float = 0.5,
                  feature_weight: float = 0.1, steps: Optional[int] = None, hidden: Optional[int] = None,
                  learning_rate: Optional[float] = None, weight_decay: Optional[float] = None,
                  n_jobs: Optional[int] = None, random_state: Any = None, verbose: int = 0):

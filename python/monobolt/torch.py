@@ -16,14 +16,13 @@ itself cannot be differentiated again.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import Any, Iterator, Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
-from ._library import Array, check, floats, lib, pointer
+from ._library import Array, floats
 from .core import Marginals, Model, Solver
 
 __all__ = ["MonotoneLayer"]
@@ -41,39 +40,33 @@ class _Engine:
     def __init__(self, model: Model, settings: Any):
         self.model = model
         self.solver = Solver(model, settings)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
 
-    @contextmanager
-    def _ready(self, parameters: torch.Tensor, biases: Optional[Array]) -> Iterator[Solver]:
-        """The solver with these parameters and biases, which the library reads until the block ends."""
-        with self._lock:
-            wanted, own = _numpy(parameters), self.model.parameters
-            if wanted.shape != own.shape:
-                raise ValueError("the model has %d parameters, not %s" % (own.size, tuple(wanted.shape)))
-            if not np.array_equal(wanted, own):
-                kept = own.copy()
-                own[:] = wanted
-                try:
-                    self.model.update()
-                except Exception:
-                    own[:] = kept
-                    self.model.update()
-                    raise
-            if biases is not None:
-                check(lib.mb_solver_set_biases(self.solver.handle, len(biases), pointer(biases)))
-            try:
-                yield self.solver
-            finally:
-                lib.mb_solver_set_biases(self.solver.handle, 0, pointer(None))
+    def _set(self, parameters: torch.Tensor) -> None:
+        wanted, own = _numpy(parameters), self.model.parameters
+        if wanted.shape != own.shape:
+            raise ValueError("the model has %d parameters, not %s" % (own.size, tuple(wanted.shape)))
+        if np.array_equal(wanted, own):
+            return
+        kept = own.copy()
+        own[:] = wanted
+        try:
+            self.model.update()
+        except Exception:
+            own[:] = kept
+            self.model.update()
+            raise
 
     def solve(self, parameters: torch.Tensor, biases: Optional[Array], observed: Any, batch: int) -> Marginals:
-        with self._ready(parameters, biases) as solver:
-            return solver.solve(observed, batch=batch)
+        with self._lock:
+            self._set(parameters)
+            return self.solver.solve(observed, batch=batch, biases=biases)
 
-    def adjoint(self, parameters: torch.Tensor, biases: Optional[Array], observed: Any, answer: Marginals,
-                dloss: Array, gradient: bool) -> Tuple[Array, Optional[Array]]:
-        with self._ready(parameters, biases) as solver:
-            made = solver.adjoint(answer, dloss, observed=observed, gradient=gradient)
+    def adjoint(self, parameters: torch.Tensor, observed: Any, answer: Marginals, dloss: Array,
+                gradient: bool) -> Tuple[Array, Optional[Array]]:
+        with self._lock:
+            self._set(parameters)
+            made = self.solver.adjoint(answer, dloss, observed=observed, gradient=gradient)
             assert made.w is not None
             return made.w, made.gradient
 
@@ -95,8 +88,7 @@ class _Marginals(torch.autograd.Function):
     @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, dloss: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:
         parameters, *rest = ctx.saved_tensors
-        own = _numpy(rest[0]) if rest else None
-        w, gradient = ctx.engine.adjoint(parameters, own, ctx.observed, ctx.answer, _numpy(dloss),
+        w, gradient = ctx.engine.adjoint(parameters, ctx.observed, ctx.answer, _numpy(dloss),
                                          ctx.needs_input_grad[1])
         by_biases = by_parameters = None
         if rest and ctx.needs_input_grad[0]:

@@ -198,6 +198,14 @@ def test_saved_pickled_and_in_bytes(trained, tmp_path):
         mb.Network.from_bytes(b"no network")
 
 
+def test_saved_in_half_precision(trained, tmp_path):
+    trained.save(tmp_path / "n.safetensors")
+    trained.save(tmp_path / "half.safetensors", half=True)
+    half = mb.Network.load(tmp_path / "half.safetensors")
+    assert np.array_equal(half.model.parameters, trained.model.parameters.astype(np.float16).astype(np.float32))
+    assert (tmp_path / "half.safetensors").stat().st_size < 0.7 * (tmp_path / "n.safetensors").stat().st_size
+
+
 def test_trainer_gradient(trained):
     network = mb.Network.from_bytes(trained.to_bytes())
     trainer = mb.Trainer(network, mb.Dataset.digits(64, 8, 8))

@@ -180,7 +180,8 @@ def test_classifier_with_missing_features():
     p = model.predict_proba(given[test])
     assert np.allclose(p.sum(axis=1), 1) and (model.classes_[p.argmax(axis=1)] == model.predict(given[test])).all()
     nothing = model.predict_proba(np.full((1, X.shape[1]), np.nan))
-    assert np.abs(nothing[0] - [np.mean(names[learn] == c) for c in model.classes_]).max() < 0.3
+    shares = [np.mean(names[learn] == c) for c in model.classes_]  # with nothing known that is the answer
+    assert np.abs(nothing[0] - shares).max() < 0.1
     assert (model.certificate(given[test]) >= 0).all()
     assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(given), model.predict_proba(given))
 
