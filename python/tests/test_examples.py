@@ -14,7 +14,7 @@ def test_notebook_agrees_with_its_script(root, name, tmp_path):
     assert agree(script), "run examples/make-notebooks"
     made = path.read_text()
     assert len(made) < 300_000 and "image/png" in made
-    for word in ("Traceback", str(root), "/home/", "/tmp/", "/root/"):
+    for word in ("Traceback", str(root), *(f"/{folder}/" for folder in ("home", "tmp", "root"))):
         assert word not in made
     (tmp_path / script.name).write_text(script.read_text().replace("import numpy as np", "import numpy as n", 1))
     (tmp_path / path.name).write_text(json.dumps(json.loads(made)))
