@@ -155,8 +155,9 @@ const reproduce_target reproduce_targets[] = {
      "share of pixels shown", false, joint_views, reproduce_mnist_joint, reproduce_say_joint},
     {"table-mnist", "Completing digits",
      "The paper's table of squared errors, over the number of bins. It does not say how a bin is decided: rows "
-     "by the most probable bin, and by the rounded mean. The shipped network and the paper's model have 4 bins, "
-     "the machine's probabilities are put into 10, as the paper says; RMSE can be compared between all.",
+     "by the most probable bin, and by the rounded mean. The shipped network has 4 bins, as the paper's table; its "
+     "model as the appendix describes it has 20, and the machine's probabilities are put into 10, as it says: those "
+     "squared errors cannot be compared with the others. RMSE can.",
      "share of pixels shown", false, table_views, reproduce_table_mnist, NULL},
     {"residual-monotone", "Residuals of the three updates, monotone model",
      "The paper's table of relative update residuals: models trained with each update, by the gradient of "
