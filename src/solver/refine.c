@@ -20,8 +20,9 @@
 #define GROUP 64
 #define STEPS_MAX 40
 #define HALVINGS_MAX 6
-/* What the linear systems are solved to. */
-#define SYSTEM_TOLERANCE 1e-2
+/* What the linear systems are solved to: y = r + Phi w multiplies an error of w by a variable's inhibition,
+ * which may be a thousand. */
+#define SYSTEM_TOLERANCE 1e-4
 #define SYSTEM_ITERATIONS 1000
 /* A step is kept if it shrinks W to this. */
 #define KEEP 0.9
@@ -257,6 +258,22 @@ static void decide(const refinement *r, size_t n, double merit, double floor) {
     for (size_t i = 0; i < size; ++i) u[i] = s->last ? from[i] : from[i] - s->step * y[i];
 }
 
+/* u <- z: r is small everywhere after it, also where q is next to nothing. A variable that inhibits itself
+ * would leap to another end by it: that one goes only as far as its own curvature allows.      */
+static void plain_update(const refinement *r, size_t n) {
+    const mb_model *model = r->solver->model;
+    double *u = r->u + n * model->size;
+    const double *g = r->g + n * model->size, *q = r->q + n * model->size;
+    for (size_t v = 0; v < model->variables; ++v) {
+        size_t at = model->variable_offset[v], end = at + model->variable_k[v];
+        double top = 0, rows, diagonal;
+        for (size_t i = at; i < end; ++i) top = fmax(top, q[i]);
+        mb_exact_norms(r->solver->exact, v, &rows, &diagonal);
+        double share = 1 / (1 + diagonal * fmin(2 * top * (1 - top), 0.5)); /* 1 where it is observed */
+        for (size_t i = at; i < end; ++i) u[i] += share * (g[i] - u[i]);
+    }
+}
+
 static mb_status measure(void *context, size_t index, size_t workers) {
     refinement *r = context;
     const mb_model *model = r->solver->model;
@@ -283,8 +300,8 @@ static mb_status measure(void *context, size_t index, size_t workers) {
         for (size_t i = 0; i < count; ++i) {
             refined *s = &r->samples[list[i]];
             ++s->result.applications;
-            if (!s->begun) { /* one plain update: r is small everywhere after it */
-                memcpy(r->u + list[i] * model->size, g[i], model->size * sizeof(double));
+            if (!s->begun) {
+                plain_update(r, list[i]);
                 s->begun = true;
                 continue;
             }
