@@ -96,7 +96,8 @@ static void say_ratio(FILE *out, const mb_csv *csv, const char *state, const cha
     fputs(", mean sum of the certificates ", out);
     snprintf(row, sizeof row, "certificates-%s", update);
     reproduce_say(out, csv, part, row, last);
-    fputs(ratio <= 1 ? ": within the bounds; both approach the one fixed point.<br>\n"
+    fputs(isnan(ratio) ? ": nothing measured.<br>\n"
+          : ratio <= 1 ? ": within the bounds; both approach the one fixed point.<br>\n"
                      : ": not the same point: some distance is above its bound.<br>\n",
           out);
 }
@@ -137,6 +138,7 @@ void reproduce_say_limit(FILE *out, const mb_csv *csv) {
 
 void reproduce_say_iterations(FILE *out, const mb_csv *csv) {
     const char *mean = reproduce_find(csv, "mean", "forward", "mean", "value");
+    if (isnan(reproduce_number(mean, false))) return; /* nothing is said of what is not there */
     fputs("<p class=\"note\">On average ", out);
     reproduce_say(out, csv, "mean", "forward", "mean");
     fprintf(out, " forward iterations: %s the paper&#8217;s six.</p>\n",
@@ -168,6 +170,7 @@ void reproduce_say_patch_label(FILE *out, const mb_csv *csv) {
     double hidden =
         reproduce_number(reproduce_find(csv, "patch", "hidden", "RMSE", "value"), false);
     double given = reproduce_number(reproduce_find(csv, "patch", "given", "RMSE", "value"), false);
+    if (isnan(hidden) || isnan(given)) return;
     fputs("<p class=\"note\">RMSE of the hidden pixels: ", out);
     reproduce_say(out, csv, "patch", "hidden", "RMSE");
     fputs(" with the label hidden, ", out);
