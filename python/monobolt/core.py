@@ -276,16 +276,9 @@ class _Reported:
         return fields(self._report)
 
 
-@dataclass
-class Marginals(_Reported):
-    """The answer to a batch: q[i] are the mean-field marginals of sample i, observed variables one-hot.
-    results is an array of records, of which the properties below are the columns."""
-    q: Array
-    logits: Optional[Array]
+class _Solved:
+    """The columns that every answer has."""
     results: Array
-    model: Model = field(repr=False)
-    _report: Any = field(repr=False)
-    biases: Optional[Array] = field(default=None, repr=False)  # of each sample, if it was solved with any
 
     @property
     def certificates(self) -> Array:
@@ -301,13 +294,25 @@ class Marginals(_Reported):
         return made
 
     @property
-    def converged(self) -> Array:
-        return np.asarray(self.results["outcome"] == lib.MB_CONVERGED)
-
-    @property
     def iterations(self) -> Array:
         made: Array = self.results["iterations"]
         return made
+
+
+@dataclass
+class Marginals(_Reported, _Solved):
+    """The answer to a batch: q[i] are the mean-field marginals of sample i, observed variables one-hot.
+    results is an array of records, of which the properties below are the columns."""
+    q: Array
+    logits: Optional[Array]
+    results: Array
+    model: Model = field(repr=False)
+    _report: Any = field(repr=False)
+    biases: Optional[Array] = field(default=None, repr=False)  # of each sample, if it was solved with any
+
+    @property
+    def converged(self) -> Array:
+        return np.asarray(self.results["outcome"] == lib.MB_CONVERGED)
 
     @property
     def residuals(self) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._library import (Array, Callback, Handle, Path, SettingsTable, check, create, ffi, fields,
                        floats, from_text, integers, lib, path_bytes, pointer, text, view)
-from .core import _RESULT, _SETTINGS, Model
+from .core import _RESULT, _SETTINGS, Model, _Solved
 from .data import Dataset, Schema, Table, _split
 
 _MASK = SettingsTable("mb_mask_settings", lib.mb_mask_settings_table)
@@ -35,7 +35,7 @@ class Visible:
 
 
 @dataclass
-class Prediction:
+class Prediction(_Solved):
     """What a network says of samples; probabilities [n, sum of all cardinalities], by parts below."""
     network: Network = field(repr=False)
     values: Array              # [n, values]: the samples as categories, -1 where missing
@@ -47,24 +47,6 @@ class Prediction:
     low: Optional[Array] = field(repr=False)     # where the exact probabilities are, if refined
     high: Optional[Array] = field(repr=False)
     proven: Optional[Array] = field(repr=False)  # [n, values]: the most probable category is so for certain
-
-    @property
-    def certificates(self) -> Array:
-        """The marginals of each sample are at most so far from the only right ones of this model."""
-        made: Array = self.results["certificate"]
-        return made
-
-    @property
-    def outcomes(self) -> Array:
-        """How each solve ended."""
-        names = np.array([text(lib.mb_outcome_name(i)) for i in range(lib.MB_FLOOR + 1)])
-        made: Array = names[self.results["outcome"]]
-        return made
-
-    @property
-    def iterations(self) -> Array:
-        made: Array = self.results["iterations"]
-        return made
 
     def part(self, role: str, of: Optional[Array] = None) -> Array:
         """The probabilities (or low, high) of one role, flat."""

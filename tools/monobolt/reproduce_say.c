@@ -175,7 +175,7 @@ void reproduce_say_patch_label(FILE *out, const mb_csv *csv) {
     reproduce_say(out, csv, "patch", "hidden", "RMSE");
     fputs(" with the label hidden, ", out);
     reproduce_say(out, csv, "patch", "given", "RMSE");
-    /* 200 images tell no less than a few percent apart */
+    /* some hundred images tell no less than a few percent apart */
     fprintf(out, " with it given: telling the label %s.</p>\n",
             given < 0.97 * hidden   ? "helps"
             : given > 1.03 * hidden ? "does harm"
