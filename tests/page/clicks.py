@@ -56,7 +56,7 @@ def heads_sort(b, folder):
 
 def slider_turns_frames(b, folder):
     load(b, folder)
-    for section in ("patch", "patch-label", "extrapolate-mnist"):
+    for section in ("patch", "patch-label", "extrapolate-mnist", "extrapolate-cifar"):
         rows = [r for r in rows_of(folder, section) if r[0] == "frames"]
         want = {n: {r[3]: r[4] for r in rows if r[1] == n} for n in ("update residual", "certificate")}
         last = len(want["certificate"]) - 1
@@ -123,7 +123,7 @@ def point(b, pick, pixels, x, y, act):
 
 def pixels_show_distributions(b, folder):
     load(b, folder)
-    for section in ("patch", "patch-label", "extrapolate-mnist"):
+    for section in ("patch", "patch-label", "extrapolate-mnist", "extrapolate-cifar"):
         pixels = Pixels(folder, section)
         differ = set()
         for i, picture in enumerate(pixels.pictures[:3]):

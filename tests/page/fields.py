@@ -172,7 +172,8 @@ def page_needs_nothing_else(folder, page):
         with open(os.path.join(folder, section + "-pixels.csv"), encoding="utf-8", newline="") as file:
             assert text == "\n" + file.read(), section
     files = {name[:-len("-pixels.csv")] for name in os.listdir(folder) if name.endswith("-pixels.csv")}
-    assert set(page.carried) == files and files >= {"patch", "patch-label", "extrapolate-mnist"}, files
+    assert set(page.carried) == files and files >= {"patch", "patch-label", "extrapolate-mnist", "cifar-joint",
+                                                    "extrapolate-cifar"}, files
 
 
 def heat(share):
@@ -271,6 +272,24 @@ def errors_are_those_of_eval(folder, page):
         assert abs(float(found["label error"]) - wrong) < 1e-3, (found, wrong)
 
 
+def answers_are_those_of_eval(folder, page):
+    """Colour images, asked to the tolerance that the target says; two masks."""
+    base = [os.environ["MONOBOLT"], "eval", folder + ".ini", "--untrained", "--runs", "2", "--threads", "1", "--json"]
+    base += ["--data", "pictures"] if folder == "colour" else ["--limit", "4"]
+    for section, share, wanted in (("cifar-joint", "0.5", (("accuracy", "shipped", "label_accuracy", 100),)),
+                                   ("table-cifar", "0.4", (("squared", "shipped", "squared_error", 1),
+                                                           ("squared", "shipped-mean", "squared_error_mean", 1),
+                                                           ("rmse", "shipped", "rmse_raw", 1)))):
+        rows = rows_of(folder, section)
+        tolerance = next(r[4] for r in rows if r[:2] == ["setup", "tolerance of its answers"])
+        answer = json.loads(subprocess.run(base + ["--observe", share, "--tolerance", tolerance], check=True,
+                                           capture_output=True).stdout)
+        answer = answer[0] if isinstance(answer, list) else answer
+        for part, row, key, scale in wanted:
+            found = next(r[4] for r in rows if r[:2] == [part, row] and r[3] == share)
+            assert found == "%.4g" % (scale * answer[key]["mean"]), (section, part, found, answer[key])
+
+
 def pictures_fit_their_facts(folder, page):
     for section in page.carried:
         rows = [r for r in rows_of(folder, section) if r[0] == "pictures"]
@@ -290,7 +309,7 @@ for folder in sys.argv[1:]:
         page.feed(file.read())
     tests = [numbers_are_fields, no_other_number_is_said, page_needs_nothing_else,
              pictures_are_those_of_the_file, distributions_are_what_is_completed,
-             frames_follow_each_other, pictures_fit_their_facts, errors_are_those_of_eval,
+             frames_follow_each_other, pictures_fit_their_facts, errors_are_those_of_eval, answers_are_those_of_eval,
              smaller_budgets_are_said]
     if "residual-monotone" in page.sections:
         tests.append(differences_are_those_of_their_fields)

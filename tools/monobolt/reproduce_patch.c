@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Figures of the paper that show completed digits: a hidden square, the same with the label given, and the
+ * Figures of the paper that show completed images: a hidden square, the same with the label given, and the
  * lower half from the upper. The paper has no numbers for them; here they are measured as well.
  */
 #include <math.h>
@@ -19,6 +19,7 @@ typedef struct completing {
     mb_dataset *tests;
     const mb_network_info *info;
     const char *name;
+    mb_solver_settings settings;
 } completing;
 
 static void end(completing *c) {
@@ -26,11 +27,13 @@ static void end(completing *c) {
     mb_network_destroy(c->network);
 }
 
-static int begin(completing *c, reproduction *r, const char *paper_masks, size_t total) {
+/* shipped: the network, unless there is another to be asked; tolerance of its answers; 0: its own. */
+static int begin(completing *c, reproduction *r, const char *shipped, double tolerance,
+                 const char *paper_masks, size_t total) {
     static const char *const masks[] = {"pixels at random", "squares", "the upper half",
                                         "the lower half"};
     char text[32];
-    *c = (completing){.r = r, .name = r->answers};
+    *c = (completing){.r = r, .name = r->answers ? r->answers : shipped};
     int code = model_load(&c->network, c->name);
     r->spec_unused = true;
     if (code == CLI_OK) {
@@ -42,6 +45,9 @@ static int begin(completing *c, reproduction *r, const char *paper_masks, size_t
     if (c->info->height < 4 || c->info->width < 4) {
         return cli_fail("%s: %s completes images of at least 4x4 pixels", c->name, r->target);
     }
+    c->settings = *mb_network_solver_settings(c->network);
+    c->settings.threads = r->threads;
+    if (tolerance > 0) c->settings.tolerance = tolerance;
     r->total = total;
     reproduce_setup(r, "network", c->name, "");
     snprintf(text, sizeof text, "%llu", (unsigned long long)c->info->steps);
@@ -72,10 +78,8 @@ static mb_mask_settings mask_of(const completing *c, int kind, double inject) {
 static int put_row(completing *c, const char *part, const char *row, const mb_mask_settings *mask,
                    const uint8_t *shown, mb_metrics *m) {
     reproduction *r = c->r;
-    mb_solver_settings settings = *mb_network_solver_settings(c->network);
     mb_evaluation how = {
-        .mask = mask, .settings = &settings, .seed = 1, .limit = r->budget.answers, .shown = shown};
-    settings.threads = r->threads;
+        .mask = mask, .settings = &c->settings, .seed = 1, .limit = r->budget.answers, .shown = shown};
     reproduce_progress(r, "%s: %s", part, row);
     ++r->done;
     if (mb_evaluate(m, c->network, c->tests, &how) != MB_OK) return reproduce_failed();
@@ -98,7 +102,7 @@ static int put_pictures(completing *c, const mb_mask_settings *mask, bool label_
 int reproduce_patch(reproduction *r) {
     completing c;
     mb_metrics metrics;
-    int code = begin(&c, r, "squares", 3);
+    int code = begin(&c, r, REPRODUCE_MNIST, 0, "squares", 3);
     for (uint32_t quarter = 1; code == CLI_OK && quarter <= 3; ++quarter) {
         char side[16];
         mb_mask_settings mask = mask_of(&c, MB_MASK_PATCH, 0);
@@ -118,7 +122,7 @@ int reproduce_patch(reproduction *r) {
 int reproduce_patch_label(reproduction *r) {
     completing c;
     mb_metrics metrics;
-    int code = begin(&c, r, "squares", 2);
+    int code = begin(&c, r, REPRODUCE_MNIST, 0, "squares", 2);
     for (int given = 0; code == CLI_OK && given <= 1; ++given) {
         mb_mask_settings mask = mask_of(&c, MB_MASK_PATCH, given);
         code = put_row(&c, "patch", given ? "given" : "hidden", &mask, NULL, &metrics);
@@ -136,9 +140,9 @@ int reproduce_patch_label(reproduction *r) {
 }
 
 /* A table and panels: eighths of the lines, from the top. */
-int reproduce_extrapolate_mnist(reproduction *r) {
+static int extrapolate(reproduction *r, const char *network, double tolerance) {
     completing c;
-    int code = begin(&c, r, "the lower half", 6);
+    int code = begin(&c, r, network, tolerance, "the lower half", 6);
     size_t pixels = code == CLI_OK ? (size_t)c.info->height * c.info->width : 1;
     uint8_t *shown = calloc(pixels, 1);
     if (code == CLI_OK && shown == NULL) code = cli_fail("out of memory");
@@ -167,4 +171,12 @@ int reproduce_extrapolate_mnist(reproduction *r) {
     free(shown);
     end(&c);
     return code;
+}
+
+int reproduce_extrapolate_mnist(reproduction *r) {
+    return extrapolate(r, REPRODUCE_MNIST, 0);
+}
+
+int reproduce_extrapolate_cifar(reproduction *r) {
+    return extrapolate(r, REPRODUCE_CIFAR, REPRODUCE_CIFAR_TOLERANCE);
 }

@@ -14,15 +14,21 @@
 /* One table of the paper, and what it has at each share. */
 enum { SHARES = 4 };
 typedef struct answer_case {
-    const char *network; /* the shipped one; NULL: r->answers */
+    const char *network; /* the shipped one                                       */
+    double tolerance;    /* of its answers; 0: what it was trained with           */
+    bool paper_model;    /* there is a network of the paper's own model, r->network */
     double shares[SHARES];
-    double ours[SHARES], rbm[SHARES]; /* squared errors; NAN: not given */
-    size_t joint;                     /* the share whose accuracies it gives */
+    double ours[SHARES], rbm[SHARES]; /* squared errors; 0: not given            */
+    size_t joint;                     /* the share whose accuracies it gives      */
     double accuracy, mean_field, gibbs;
-    int64_t bins, hidden, top;        /* of the machine */
+    int64_t bins, hidden, top; /* of the machine; hidden 0: there is none         */
+    int64_t quick_epochs;      /* of its training in the quick budget; 0: all     */
+    const char *parameters, *machine_steps; /* as the paper has them              */
 } answer_case;
 
-static const answer_case mnist = {.shares = {0.2, 0.4, 0.6, 0.8},
+static const answer_case mnist = {.network = REPRODUCE_MNIST,
+                                  .paper_model = true,
+                                  .shares = {0.2, 0.4, 0.6, 0.8},
                                   .ours = {53.310, 23.330, 13.140, 5.936},
                                   .rbm = {53.086, 36.596, 22.746, 10.564},
                                   .joint = 1,
@@ -30,7 +36,33 @@ static const answer_case mnist = {.shares = {0.2, 0.4, 0.6, 0.8},
                                   .mean_field = 64.23,
                                   .gibbs = 93.58,
                                   .bins = 10,
-                                  .hidden = 300};
+                                  .hidden = 300,
+                                  .parameters = "239294",
+                                  .machine_steps = "100 epochs of 469 steps"};
+
+/* Of labels the paper has one number, and none of the machine. */
+static const answer_case cifar_joint = {.network = REPRODUCE_CIFAR,
+                                        .tolerance = REPRODUCE_CIFAR_TOLERANCE,
+                                        .shares = {0.2, 0.5, 0.8, 0.9},
+                                        .joint = 1,
+                                        .accuracy = 58};
+
+static const answer_case cifar = {.network = REPRODUCE_CIFAR,
+                                  .tolerance = REPRODUCE_CIFAR_TOLERANCE,
+                                  .shares = {0.2, 0.4, 0.6, 0.8},
+                                  .ours = {77.439, 48.496, 29.749, 14.077},
+                                  .rbm = {139.375, 103.615, 68.845, 34.339},
+                                  .bins = 10,
+                                  .hidden = 500,
+                                  .top = 100,
+                                  .quick_epochs = 10,
+                                  .parameters = "",
+                                  .machine_steps = ""};
+
+/* What the paper has; NAN: nothing. */
+static double given(double value) {
+    return value > 0 ? value : NAN;
+}
 
 /* ---------------------------------------------------------------------- the machine -- */
 
@@ -113,13 +145,13 @@ static int machine(reproduction *r, const answer_case *c, const mb_dataset *imag
         return reproduce_failed();
     }
     size_t batch = (size_t)s.batch < d->count ? (size_t)s.batch : d->count;
-    uint64_t all = (uint64_t)s.epochs * (d->count / batch), steps = all;
+    bool short_of = r->budget.quick && c->quick_epochs > 0;
+    uint64_t all = (uint64_t)(short_of ? c->quick_epochs : s.epochs) * (d->count / batch), steps = all;
     if (r->budget.machine_steps > 0 && r->budget.machine_steps < all) steps = r->budget.machine_steps;
     snprintf(name, sizeof name, "rbm-%s", d->name);
     for (char *p = name; *p; ++p) *p = *p == '/' ? '-' : *p;
-    setup_count(r, "training steps of the restricted Boltzmann machine", steps,
-                "100 epochs of 469 steps");
-    setup_count(r, "its parameters", mb_rbm_describe(m.rbm)->parameters, c->top ? "" : "239294");
+    setup_count(r, "training steps of the restricted Boltzmann machine", steps, c->machine_steps);
+    setup_count(r, "its parameters", mb_rbm_describe(m.rbm)->parameters, c->parameters);
     if (kept_machine(r, name, m.rbm, steps, rbm)) {
         mb_rbm_destroy(m.rbm);
         ++r->done;
@@ -220,6 +252,7 @@ static int ask_network(const asked *a, bool joint, size_t i) {
     mask.observe = share;
     mask.observe_range = mask.inject = 0;
     s.threads = r->threads;
+    if (a->c->tolerance > 0) s.tolerance = a->c->tolerance;
     for (int64_t k = 0; k < r->budget.masks; ++k) {
         mb_metrics m;
         mb_evaluation how = {.mask = &mask,
@@ -234,12 +267,12 @@ static int ask_network(const asked *a, bool joint, size_t i) {
         add(&rmse, m.rmse_raw), add(&bits, mb_metrics_score(&m, "pixel").nll);
     }
     if (joint) {
-        put_both(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? a->c->accuracy : NAN);
+        put_both(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? given(a->c->accuracy) : NAN);
         return CLI_OK;
     }
-    put_both(r, "squared", a->row, share, &squared, a->c->ours[i]);
+    put_both(r, "squared", a->row, share, &squared, given(a->c->ours[i]));
     snprintf(row, sizeof row, "%s-mean", a->row);
-    put_both(r, "squared", row, share, &rounded, a->c->ours[i]);
+    put_both(r, "squared", row, share, &rounded, given(a->c->ours[i]));
     put(r, "rmse", a->row, share, &rmse, NAN);
     put(r, "bits", a->row, share, &bits, NAN);
     return CLI_OK;
@@ -263,10 +296,10 @@ static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
     }
     if (joint) {
         double paper = gibbs ? a->c->gibbs : a->c->mean_field;
-        put_both(r, "accuracy", row, share, &accuracy, i == a->c->joint ? paper : NAN);
+        put_both(r, "accuracy", row, share, &accuracy, i == a->c->joint ? given(paper) : NAN);
         return CLI_OK;
     }
-    put_both(r, "squared", row, share, &squared, a->c->rbm[i]);
+    put_both(r, "squared", row, share, &squared, given(a->c->rbm[i]));
     put(r, "rmse", row, share, &rmse, NAN);
     return CLI_OK;
 }
@@ -289,7 +322,7 @@ static int put_starts(const asked *a) {
             int code = ask_machine(r, a->rbm, a->tests, a->c->shares[a->c->joint], &s, 1, &m);
             if (code != CLI_OK) return code;
             reproduce_put(r, "starts", names[start], column, (double)steps[k], 100 * m.accuracy,
-                          steps[k] == 2 ? a->c->mean_field : NAN);
+                          steps[k] == 2 ? given(a->c->mean_field) : NAN);
         }
     }
     return CLI_OK;
@@ -340,14 +373,17 @@ static int rows_of_rbm(asked a, bool joint, const mb_network *like) {
 
 static int answers(reproduction *r, const answer_case *c, bool joint) {
     mb_network *shipped = NULL, *paper = NULL;
-    const char *file = c->network ? c->network : r->answers;
+    const char *file = r->answers ? r->answers : c->network;
     size_t each = (size_t)r->budget.masks * SHARES;
     int code = model_load(&shipped, file);
     r->spec_unused = true;
-    if (code == CLI_OK && c == &mnist) code = reproduce_given(r, true, &paper);
-    r->total = each * (paper ? 4 : 3) + 1 + (joint ? 18 : 0);
+    if (code == CLI_OK && c->paper_model) code = reproduce_given(r, true, &paper);
+    r->total = each * (1 + (paper ? 1 : 0) + (c->hidden > 0 ? 2 : 0)) + 1 + (joint && c->hidden > 0 ? 18 : 0);
     if (code == CLI_OK) {
+        char text[32];
         reproduce_setup(r, "shipped network", file, "");
+        snprintf(text, sizeof text, "%g", c->tolerance);
+        if (c->tolerance > 0) reproduce_setup(r, "tolerance of its answers", text, "");
         if (paper) reproduce_setup(r, "the paper's model", r->network, "");
         if (paper) setup_count(r, "its training steps", mb_network_describe(paper)->steps, "18720");
         setup_count(r, "test samples, at most", r->budget.answers, "10000");
@@ -358,7 +394,7 @@ static int answers(reproduction *r, const answer_case *c, bool joint) {
     if (code == CLI_OK && paper) {
         code = rows_of((asked){.r = r, .c = c, .network = paper, .row = "paper-model"}, joint, false);
     }
-    if (code == CLI_OK) code = rows_of_rbm((asked){.r = r, .c = c}, joint, shipped);
+    if (code == CLI_OK && c->hidden > 0) code = rows_of_rbm((asked){.r = r, .c = c}, joint, shipped);
     mb_network_destroy(paper);
     mb_network_destroy(shipped);
     return code;
@@ -370,4 +406,12 @@ int reproduce_mnist_joint(reproduction *r) {
 
 int reproduce_table_mnist(reproduction *r) {
     return answers(r, &mnist, false);
+}
+
+int reproduce_cifar_joint(reproduction *r) {
+    return answers(r, &cifar_joint, true);
+}
+
+int reproduce_table_cifar(reproduction *r) {
+    return answers(r, &cifar, false);
 }
