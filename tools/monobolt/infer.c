@@ -158,6 +158,7 @@ static json_t *json_answer(const inference *f, size_t i) {
         json_array_append_new(row, cli_json_number(p[c]));
     json_object_set_new(entry, "truth",
                         f->pictures.truth[i] == MB_HIDDEN ? json_null() : json_integer(f->pictures.truth[i]));
+    if (f->how.label != MB_HIDDEN) json_object_set_new(entry, "told", json_integer(f->how.label));
     json_object_set_new(entry, "label", json_integer(pictures_best(&f->pictures, i)));
     json_object_set_new(entry, "probabilities", row);
     if (ranges(f)) {
@@ -177,6 +178,9 @@ static void print_answer(const inference *f, size_t i) {
     if (pictures_named(&f->pictures, i)) printf("%s  ", pictures_source(&f->pictures, i, source));
     if (p) {
         uint32_t best = pictures_best(&f->pictures, i);
+        if (f->how.label != MB_HIDDEN) {
+            printf("told %s  ", pictures_class(&f->pictures, i, (uint32_t)f->how.label, name));
+        }
         pictures_class(&f->pictures, i, best, name);
         if (ranges(f)) {
             size_t at = i * f->info->classes + best;
