@@ -445,8 +445,9 @@ static int run(const cli_args *args) {
     if (t->name == NULL) return unknown_target(name);
     int code = folder_make(r.folder);
     json_t *list = cli_has(args, "json") ? json_array() : NULL;
-    for (; code == CLI_OK && t->name; ++t) {
-        code = one(&r, t, list);
+    for (bool usable = code == CLI_OK; usable && t->name; ++t) {
+        int failed = one(&r, t, list);
+        if (failed != CLI_OK) code = failed; /* the others do not need it */
         if (!all) break;
     }
     if (code == CLI_OK && list) {

@@ -329,23 +329,25 @@ static bool is_there(const reproduction *r, const reproduce_target *t) {
     return stat(path, &exists) == 0;
 }
 
-static void write_contents(FILE *out, const reproduction *r) {
-    fputs("<nav aria-label=\"contents\"><ul>\n", out);
-    for (const reproduce_target *t = reproduce_targets; t->name; ++t) {
-        if (!is_there(r, t)) continue;
-        fprintf(out, "<li><a href=\"#%s\">", t->name);
-        page_text(out, t->title);
-        fputs("</a></li>\n", out);
-    }
-    fputs("</ul></nav>\n", out);
+/* A target's section as text, to be freed; NULL: it has no files, or they are damaged, which is said. */
+static char *section_of(const reproduction *r, const reproduce_target *t, int *code) {
+    char *text = NULL;
+    size_t length = 0;
+    *code = CLI_OK;
+    if (!is_there(r, t)) return NULL;
+    FILE *out = open_memstream(&text, &length);
+    *code = out ? write_section(out, r, t) : cli_fail("out of memory");
+    bool good = out && !ferror(out);
+    good = out && fclose(out) == 0 && good;
+    if (*code == CLI_OK && !good) *code = cli_fail("out of memory");
+    if (*code == CLI_OK) return text;
+    free(text);
+    return NULL;
 }
 
-int reproduce_page(const reproduction *r) {
-    char *text = NULL, path[REPRODUCE_PATH];
-    size_t length = 0;
-    int code = CLI_OK;
-    FILE *out = open_memstream(&text, &length);
-    if (out == NULL) return cli_fail("out of memory");
+enum { TARGETS_MOST = 64 };
+
+static void write_page(FILE *out, char *const sections[TARGETS_MOST]) {
     page_begin(out, "Monobolt: the paper's comparisons");
     fputs("<h1>The paper&#8217;s comparisons, measured anew</h1>\n"
           "<p>Feng, Winston and Kolter, &#8220;Monotone deep Boltzmann machines&#8221; (TMLR "
@@ -353,22 +355,47 @@ int reproduce_page(const reproduction *r) {
           "number is a field of the CSV file of its section; a difference is ours less the "
           "paper&#8217;s.</p>\n",
           out);
-    write_contents(out, r);
-    for (const reproduce_target *t = reproduce_targets; code == CLI_OK && t->name; ++t) {
-        if (is_there(r, t)) code = write_section(out, r, t);
+    fputs("<nav aria-label=\"contents\"><ul>\n", out);
+    for (size_t i = 0; reproduce_targets[i].name; ++i) {
+        if (sections[i] == NULL) continue;
+        fprintf(out, "<li><a href=\"#%s\">", reproduce_targets[i].name);
+        page_text(out, reproduce_targets[i].title);
+        fputs("</a></li>\n", out);
+    }
+    fputs("</ul></nav>\n", out);
+    for (size_t i = 0; reproduce_targets[i].name; ++i) {
+        if (sections[i]) fputs(sections[i], out);
     }
     fputs("<footer><p>", out);
     page_text(out, mb_build_info());
     fputs("</p></footer>\n", out);
     page_script(out);
     page_end(out);
-    bool good = !ferror(out);
-    good = fclose(out) == 0 && good;
+}
+
+/* Another target whose files are damaged is left out; the one at work must be good. */
+int reproduce_page(const reproduction *r) {
+    char *text = NULL, path[REPRODUCE_PATH], *sections[TARGETS_MOST] = {0};
+    size_t length = 0;
+    int code = CLI_OK;
+    for (size_t i = 0; code == CLI_OK && reproduce_targets[i].name; ++i) {
+        const reproduce_target *t = &reproduce_targets[i];
+        sections[i] = section_of(r, t, &code);
+        if (code == CLI_OK || strcmp(t->name, r->target) == 0) continue;
+        cli_remark("%s is left out of the page", t->name);
+        code = CLI_OK;
+    }
+    FILE *out = open_memstream(&text, &length);
+    if (out == NULL && code == CLI_OK) code = cli_fail("out of memory");
+    if (out && code == CLI_OK) write_page(out, sections);
+    bool good = out && !ferror(out);
+    good = out && fclose(out) == 0 && good;
     if (code == CLI_OK && !good) code = cli_fail("out of memory");
     snprintf(path, sizeof path, "%s/index.html", r->folder);
     if (code == CLI_OK && mb_file_save(path, text, length) != MB_OK) {
         code = cli_fail("%s", mb_error());
     }
     free(text);
+    for (size_t i = 0; i < TARGETS_MOST; ++i) free(sections[i]);
     return code;
 }
