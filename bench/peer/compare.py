@@ -19,14 +19,15 @@ import time
 import numpy as np
 import torch
 
+import files
 import mdbm
 import prox
 from driver import Ours
 
-# What ours is timed with where it may choose: the largest step that is proven to converge, a start
+# What ours is timed with where it may choose: the peer's tolerance, the largest step that is proven to converge, a start
 # nearer to the solution, the adjoint to what the gradient needs, and no application of Phi to learn
 # what can be predicted. Whether that is exact enough is measured, not assumed.
-AUTOMATIC = {"alpha": 0, "curvature": 0, "start": "unobserved", "adjoint_tolerance": 1e-1,
+AUTOMATIC = {"tolerance": mdbm.TOLERANCE, "alpha": 0, "curvature": 0, "start": "unobserved", "adjoint_tolerance": 1e-1,
              "predict_stop": "yes"}
 AGREEMENT = 1e-3               # of logits and gradients, relative to their norms
 TIGHT, TIGHT_LIMIT = 1e-6, 1000  # what both are solved to before they are compared
@@ -103,10 +104,12 @@ def check(options):
             q, logits, _ = exact.solve(TIGHT, TIGHT_LIMIT)
         spec = ours.spec
     model = mdbm.MDBM(spec, parameters, options.layout)
+    model.choose_alpha()
     batch = torch_batch(spec, arrays)
-    *_, peer_rough = peer_gradient(model, batch, mdbm.TOLERANCE, mdbm.ITERATIONS)
+    *_, peer_rough = peer_gradient(model, batch, model.tolerance, mdbm.ITERATIONS)
     # In doubles, so that what differs is not the peer's rounding.
     model = mdbm.MDBM(spec, parameters, options.layout, torch.float64)
+    model.choose_alpha()
     loss, peer_logits, peer_q, peer = peer_gradient(model, torch_batch(spec, arrays, torch.float64),
                                                     TIGHT, TIGHT_LIMIT)
     differences = {
@@ -202,7 +205,8 @@ def time_infer(ours, model, repeat):
     arrays, parameters, _ = ours.batch()
     exact, _, _ = ours.solve(TIGHT, TIGHT_LIMIT)
     model.load(parameters)
-    model.tolerance, model.limit = INFER, INFER_LIMIT
+    kept = model.tolerance
+    model.tolerance, model.limit = INFER * model.alpha / mdbm.ALPHA, INFER_LIMIT
     with torch.no_grad():
         phi = model.phi()
     batch = torch_batch(spec, arrays)
@@ -217,7 +221,7 @@ def time_infer(ours, model, repeat):
         ours_times.append(answer.pop("ms"))
     count = len(arrays[0])
     peer_counts = {"forward": model.counts["forward"], "residual": model.counts["forward_residual"]}
-    model.tolerance, model.limit = mdbm.TOLERANCE, mdbm.ITERATIONS
+    model.tolerance, model.limit = kept, mdbm.ITERATIONS
     peer_error = errors(spec, samples(spec, q), exact, arrays[0])
     ours_error = errors(spec, q_ours, exact, arrays[0])
     ours_residual = residual(model, phi, batch, flat_of(spec, q_ours))
@@ -238,15 +242,15 @@ def time_prox(ours, model, repeat):
     with torch.no_grad():
         phi = model.phi()
         q = model.solve(phi, batch)
-        x = (1 - mdbm.ALPHA) * q + mdbm.ALPHA * phi(q)
+        x = (1 - model.alpha) * q + model.alpha * phi(q)
         parts = [part.reshape(-1, tier.groups, tier.k, tier.cells).contiguous() for part, tier in
                  zip(x.split([tier.size for tier in spec.tiers], 1), spec.tiers)]
         rows = [part.permute(0, 3, 1, 2).contiguous().numpy() for part in parts]
         peer_times, ours_times, worst = [], [], 0
         for turn in range(repeat + 1):
-            ms, z = timed(lambda: [prox.solve(part, mdbm.ALPHA, 2) for part in parts])
+            ms, z = timed(lambda: [prox.solve(part, model.alpha, 2) for part in parts])
             time.sleep(PAUSE)
-            answers = [ours.prox(x, tier.k, mdbm.ALPHA) for x, tier in zip(rows, spec.tiers)]
+            answers = [ours.prox(x, tier.k, model.alpha) for x, tier in zip(rows, spec.tiers)]
             for mine, (theirs, _) in zip(z, answers):
                 worst = max(worst, float(np.abs(mine.permute(0, 3, 1, 2).numpy() - theirs).max()))
             if turn > 0:  # the first warms up
@@ -304,7 +308,8 @@ def print_times(report):
     if "train" in report:
         peer, ours = report["train"]["peer_iterations"][-1], report["train"]["ours_iterations"][-1]
         print(f"train: iterations, peer {peer['forward']} forward and {peer['backward']} backward, "
-              f"ours {ours['iterations']:.1f} and {ours['adjoint_iterations']:.1f} (mean)")
+              f"ours {ours['iterations']:.1f} and {ours['adjoint_iterations']:.1f} (mean); "
+              f"the peer's step {report['alpha']:.3g}")
     if "infer" in report:
         r = report["infer"]
         print(f"infer: {r['peer_images_per_second']:.1f} and {r['ours_images_per_second']:.1f} "
@@ -343,7 +348,8 @@ def options_parse():
                         "of the spec")
     parser.add_argument("--parts", default=",".join(PARTS), help="what is timed")
     parser.add_argument("--spec", help="a spec or a network; models/mnist-paper.ini")
-    parser.add_argument("--data", help="a folder of images, or digits; data/mnist if it is there")
+    parser.add_argument("--data", help="a folder of images, or digits; what the spec names below "
+                        "data, if it is there")
     parser.add_argument("--driver", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--root", required=True, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -352,8 +358,9 @@ def options_parse():
     options.solver = AUTOMATIC if options.solver == "automatic" else {}
     options.spec = options.spec or os.path.join(options.root, "models", "mnist-paper.ini")
     if options.data is None:
-        mnist = os.path.join(options.root, "data", "mnist")
-        options.data = mnist if os.path.isdir(mnist) else "digits"
+        name = files.read_spec(options.spec).ini.get("data", "dataset", fallback="mnist")
+        own = os.path.join(options.root, "data", name)
+        options.data = own if os.path.isdir(own) else "digits"
     options.parts = options.parts.split(",")
     for part in options.parts:
         if part not in PARTS:
@@ -381,6 +388,8 @@ def main():
             _, parameters, about = ours.batch()
             report["build"] = about["build"]
             model = mdbm.MDBM(ours.spec, parameters, options.layout)
+            model.choose_alpha()
+            report["alpha"] = model.alpha
             parts = {"prox": (time_prox, 5 * options.repeat), "infer": (time_infer, options.repeat),
                      "train": (time_train, options.repeat)}
             for name, (function, repeat) in parts.items():

@@ -17,13 +17,15 @@ DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U64": "<u8", 
 
 @dataclass
 class Tier:
-    """A grid of cells with `groups` variables of `k` categories each."""
+    """A grid of cells with `groups` variables of `k` categories each; ||A_v||^2 may be as large
+    as gain (1-m)."""
 
     name: str
     height: int
     width: int
     groups: int
     k: int
+    gain: float
 
     @property
     def channels(self):
@@ -85,7 +87,8 @@ class Spec:
         if not cardinality.isdigit():
             raise SystemExit(f"tier {name}: the peer has no tiers of mixed cardinality")
         height, width = map(int, section.get("grid", "1x1").split("x"))
-        return Tier(name, height, width, section.getint("groups", 1), int(cardinality))
+        return Tier(name, height, width, section.getint("groups", 1), int(cardinality),
+                    section.getfloat("gain", 1))
 
     def _block(self, row, column):
         section = self.ini[f"block {row} {column}"]

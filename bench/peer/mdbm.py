@@ -4,6 +4,9 @@
     Phi = blkdiag(A^' A^) - A^' A^,   A^_v = A_v min( sqrt(1-m) / ||A_v||_2, 1 )
     q   = prox^alpha( (1 - alpha) q + alpha (Phi q + b) )       on the hidden variables
 
+A tier may have a gain, which the paper does not know: ||A^_v||^2 up to gain (1-m), and its own
+block of the diagonal times min( (1-m) / ||A^_v||^2, 1 ). Then alpha is what still converges.
+
 The blocks of A are convolutions; their products with A and A' are conv2d and
 conv_transpose2d, gradients are autograd's, and the fixed point is differentiated by the
 implicit function theorem: the backward hook solves u = u dg/dq + dl/dq by iteration.
@@ -11,7 +14,8 @@ implicit function theorem: the backward hook solves u = u dg/dq + dl/dq by itera
 Legend
   tier tensor  [batch, channels, height, width], channels = groups x categories
   q, b, logits [batch, all]: the tier tensors of a sample, flattened, one after another
-  v            a variable: tier, cell, group; G_v = A_v' A_v its Gram matrix, s_v its scale
+  v            a variable: tier, cell, group; G_v = A_v' A_v its Gram matrix, s_v its scale,
+               D_v its block of the diagonal: s_v^2 G_v without gain
   class        cells of a tier that are reached by the same taps: they share G_v and s_v
 """
 
@@ -20,7 +24,8 @@ import torch.nn.functional as F
 
 from prox import prox
 
-ALPHA = 0.125      # of the damped iteration, and of the prox
+ALPHA = 0.125      # of the damped iteration, and of the prox: the largest
+POWER_STEPS = 50   # for the norm of c - Phi, where alpha must be smaller
 WINDOW = 5         # of Anderson acceleration
 TOLERANCE = 1e-2   # on || q+ - q || / || q ||, both ways
 ITERATIONS = 50    # at most
@@ -91,7 +96,7 @@ class Phi:
         return (split - split.mean(1, keepdim=True)).reshape(w.shape)
 
     def _normalised(self, t, tier, classes):
-        """(s_v^2 G_v, s_v) of each class and group."""
+        """(D_v, s_v) of each class and group."""
         count, groups, k = int(classes.of_cell.max()) + 1, tier.groups, tier.k
         gram = self.bias.new_zeros(count, groups, k, k)
         for i, (block, w) in enumerate(zip(self.spec.blocks, self.weights)):
@@ -107,7 +112,10 @@ class Phi:
         scale = torch.ones_like(gram[..., 0, 0])
         if self.spec.monotone:
             norm2 = torch.linalg.eigvalsh(gram)[..., -1].clamp(min=1e-12)
-            scale = ((1 - self.spec.m) / norm2).sqrt().clamp(max=1)
+            scale = (tier.gain * (1 - self.spec.m) / norm2).sqrt().clamp(max=1)
+            if tier.gain > 1:
+                own = scale**2 * ((1 - self.spec.m) / (scale**2 * norm2)).clamp(max=1)
+                return own[..., None, None] * gram, scale
         return scale[..., None, None] ** 2 * gram, scale
 
     def detached(self):
@@ -227,6 +235,7 @@ class MDBM:
                            for name, shape in spec.tensors().items()}
         self.load(arrays)
         self.tolerance, self.limit = TOLERANCE, ITERATIONS
+        self.alpha = ALPHA
         self.counts = {}  # iterations of the last step, forward and backward
         uniform = [torch.full((tier.size,), 1 / tier.k, dtype=dtype) for tier in spec.tiers]
         self.uniform = torch.cat(uniform)
@@ -239,14 +248,28 @@ class MDBM:
     def phi(self):
         return Phi(self.spec, self.classes, self.parameters, self.layout)
 
+    def choose_alpha(self):
+        """With gain: the paper's, or 1.9 over the norm of c - Phi, c = 1-m, if that is less. The
+        test of a step is made as strict as it would be with the paper's: a tolerance for alpha."""
+        if all(tier.gain == 1 for tier in self.spec.tiers):
+            return
+        with torch.no_grad():
+            phi, c = self.phi(), 1 - self.spec.m
+            x = torch.randn(1, self.spec.size, generator=torch.Generator().manual_seed(1)).to(self.uniform)
+            for _ in range(POWER_STEPS):
+                x = x / x.norm()
+                x = c * x - (phi(x) - phi.bias)
+            self.alpha = min(ALPHA, 1.9 / (1.05 * float(x.norm())))
+        self.tolerance = TOLERANCE * self.alpha / ALPHA
+
     def prox(self, x):
         parts = x.split([tier.size for tier in self.spec.tiers], 1)
-        return torch.cat([prox(part.reshape(-1, tier.groups, tier.k, tier.cells), ALPHA, 2)
+        return torch.cat([prox(part.reshape(-1, tier.groups, tier.k, tier.cells), self.alpha, 2)
                           .flatten(1) for part, tier in zip(parts, self.spec.tiers)], 1)
 
     def update(self, phi, batch, q):
         """g(q): one damped step; what is observed stays."""
-        z = self.prox((1 - ALPHA) * q + ALPHA * phi(q))
+        z = self.prox((1 - self.alpha) * q + self.alpha * phi(q))
         return torch.where(batch.shown, batch.onehot, z)
 
     def solve(self, phi, batch):
