@@ -24,9 +24,9 @@ import mdbm
 import prox
 from driver import Ours
 
-# What ours is timed with where it may choose: the peer's tolerance, the largest step that is proven to converge, a start
-# nearer to the solution, the adjoint to what the gradient needs, and no application of Phi to learn
-# what can be predicted. Whether that is exact enough is measured, not assumed.
+# What ours is timed with where it may choose: the peer's tolerance, the largest step that is proven
+# to converge, a start nearer to the solution, the adjoint to what the gradient needs, and no
+# application of Phi to learn what can be predicted. Whether that is exact enough is measured, not assumed.
 AUTOMATIC = {"tolerance": mdbm.TOLERANCE, "alpha": 0, "curvature": 0, "start": "unobserved", "adjoint_tolerance": 1e-1,
              "predict_stop": "yes"}
 AGREEMENT = 1e-3               # of logits and gradients, relative to their norms

@@ -202,8 +202,8 @@ const reproduce_target reproduce_targets[] = {
      iterations_views, reproduce_iterations, reproduce_say_iterations},
     {"patch", "A hidden square",
      "The paper shows digits completed where a square of half their side is hidden, by a model without the "
-     "constraint that was trained on such squares; pictures, no numbers. Here: the network that is "
-     "shipped, which is monotone and was trained on pixels hidden at random.",
+     "constraint that was trained on such squares; pictures, no numbers. Here: the network that the "
+     "setup names, and what was hidden when it was trained.",
      "iteration", false, patch_views, reproduce_patch, reproduce_say_patch},
     {"patch-label", "A hidden square, the label given",
      "The paper shows the same digits completed by a model that is told their labels; pictures, no "
@@ -211,7 +211,7 @@ const reproduce_target reproduce_targets[] = {
      "iteration", false, patch_label_views, reproduce_patch_label, reproduce_say_patch_label},
     {"extrapolate-mnist", "Extrapolation: the lower half from the upper",
      "The paper shows digits whose upper half alone is shown to a model that was made for this; pictures, no "
-     "numbers. Here: the network that is shipped, for more and fewer lines of pixels as well.",
+     "numbers. Here: the network that the setup names, for more and fewer lines of pixels as well.",
      "lines shown", false, extrapolate_views, reproduce_extrapolate_mnist, reproduce_say_extrapolate},
     {"cifar-joint", "Naming colour images of which half is hidden",
      "The paper: 58 % with half of the pixels shown, after 100 epochs. The machine that it trains on these "
@@ -225,7 +225,7 @@ const reproduce_target reproduce_targets[] = {
      "share of pixels shown", false, table_views, reproduce_table_cifar, NULL},
     {"extrapolate-cifar", "Extrapolation of colour images",
      "The paper shows images whose upper half alone is shown to a model that was made for this; pictures, no "
-     "numbers. Here: the network that is shipped, for more and fewer lines of pixels as well.",
+     "numbers. Here: the network that the setup names, for more and fewer lines of pixels as well.",
      "lines shown", false, extrapolate_views, reproduce_extrapolate_cifar, reproduce_say_extrapolate},
     {0}};
 
