@@ -282,7 +282,7 @@ static void figures(FILE *out, const demo *d) {
            "sum over hidden pixels of (bin &#8722; true bin)&#178; / bins, mean over images");
     figure(out, "RMSE", "%.4f", m->rmse_raw, "posterior mean to unbinned pixels, on [0, 1]");
     figure(out, "Pixel accuracy", "%.2f&#8201;%%", 100 * pixel.accuracy, "hidden pixels");
-    figure(out, "Pixel negative log-likelihood", "%.3f", pixel.nll, "bits per hidden pixel");
+    figure(out, "Pixel negative log-likelihood", "%.3f", pixel.nll, "bits per hidden pixel; of colour, per channel");
     figure(out, "Pixel calibration error", "%.2f&#8201;%%", 100 * pixel.ece, "15 bins");
     figure(out, "Iterations", "%.2f", m->iterations, "per image");
     figure(out, "Applications of &#934;", "%.2f", m->applications, "per image");

@@ -44,7 +44,7 @@ static const struct {
     {"test_squared_error", "test squared error per bin", false},
     {"test_squared_error_mean", "test squared error per bin, rounded mean", false},
     {"test_rmse", "test RMSE", false},
-    {"test_pixel_nll", "test bits per hidden pixel", false},
+    {"test_pixel_nll", "test bits per hidden pixel (colour: per channel)", false},
     {"test_column_nll", "test bits per hidden cell", false},
     {"test_label_ece", "test calibration error of the label", true},
     {"ms_per_step", "milliseconds per step", false},

@@ -62,8 +62,10 @@ static const reproduce_view error_views[] = {
      .row_head = "trained with"},
     {0}};
 
+#define PICTURES_VIEW {"pictures", "completed test images", .pictures = true}
+/* ... of a target whose curves run along iterations. */
 #define FRAMES_VIEW                                                                                \
-    {"pictures", "completed test images", .pictures = true},                                       \
+    PICTURES_VIEW,                                                                                 \
     {"frames", "residual and certificate of the first picture", .panel = true, .y_log = true}
 
 static const reproduce_view joint_views[] = {
@@ -72,14 +74,14 @@ static const reproduce_view joint_views[] = {
      .row_head = "by"},
     {"starts", "labels named right, in %: the machine's mean-field, by its start and its steps",
      .table = true, .row_head = "hidden pixels start at"},
-    FRAMES_VIEW,
+    PICTURES_VIEW,
     {0}};
 
 static const reproduce_view cifar_joint_views[] = {
     {"accuracy", "labels named right, in %", .table = true, .panel = true, .row_head = "by"},
     {"accuracy-deviation", "standard deviation over masks, in points", .table = true,
      .row_head = "by"},
-    FRAMES_VIEW,
+    PICTURES_VIEW,
     {0}};
 
 static const reproduce_view table_views[] = {
@@ -87,7 +89,7 @@ static const reproduce_view table_views[] = {
      .y_log = true, .row_head = "by"},
     {"squared-deviation", "standard deviation over masks", .table = true, .row_head = "by"},
     {"rmse", "RMSE to unbinned pixels, on [0, 1]", .table = true, .panel = true, .row_head = "by"},
-    {"bits", "bits per hidden pixel", .table = true, .row_head = "by"},
+    {"bits", "bits per hidden value: a pixel, or its red, green or blue", .table = true, .row_head = "by"},
     {0}};
 
 static const reproduce_view frank_wolfe_views[] = {
@@ -149,7 +151,7 @@ static const reproduce_view patch_label_views[] = {
 
 static const reproduce_view extrapolate_views[] = {
     {"lines", "test images of which the upper lines are shown", .table = true, .row_head = "lines shown"},
-    {"pictures", "completed test images", .pictures = true},
+    PICTURES_VIEW,
     {"rmse", "RMSE of hidden pixels", .panel = true},
     {"label error", "label error", .panel = true},
     {0}};
@@ -270,7 +272,7 @@ void reproduce_put(reproduction *r, const char *part, const char *row, const cha
     fputc(',', r->csv);
     put_number(r->csv, value);
     fputc(',', r->csv);
-    if (isfinite(from_paper)) fprintf(r->csv, "%.5g", from_paper); /* all the digits it gives */
+    if (isfinite(from_paper)) fprintf(r->csv, "%.6g", from_paper); /* all the digits it gives */
     fputc('\n', r->csv);
 }
 

@@ -161,6 +161,9 @@ bool reproduce_kept(const reproduction *r, const char *name, uint64_t steps, mb_
 
 /* The network of the spec, or the one that was trained elsewhere; *network = NULL: there is none. */
 int reproduce_given(reproduction *r, bool trained, mb_network **network);
+/* What a network is asked about, as lines of the setup; paper: its images, or "". */
+void reproduce_setup_images(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                            const char *paper);
 /* What the spec's network is for; images, to train: or NULL. */
 int reproduce_data(const reproduction *r, mb_dataset **images, mb_dataset **tests);
 

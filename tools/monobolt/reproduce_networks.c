@@ -199,6 +199,15 @@ bool reproduce_kept(const reproduction *r, const char *name, uint64_t steps, mb_
     return true;
 }
 
+void reproduce_setup_images(reproduction *r, const mb_network *network, const mb_dataset *tests,
+                            const char *paper) {
+    const mb_network_info *i = mb_network_describe(network);
+    char text[64];
+    snprintf(text, sizeof text, "%u x %u x %u in %u bins", i->height, i->width, i->channels, i->bins);
+    reproduce_setup(r, "data set", mb_dataset_describe(tests)->name, "");
+    reproduce_setup(r, "images", text, paper);
+}
+
 int reproduce_given(reproduction *r, bool trained, mb_network **network) {
     char path[MODEL_PATH];
     *network = NULL;

@@ -50,6 +50,9 @@ static int begin(completing *c, reproduction *r, const char *shipped, double tol
     if (tolerance > 0) c->settings.tolerance = tolerance;
     r->total = total;
     reproduce_setup(r, "network", c->name, "");
+    reproduce_setup_images(r, c->network, c->tests, "");
+    snprintf(text, sizeof text, "%g", c->settings.tolerance);
+    reproduce_setup(r, "tolerance of its answers", text, "");
     snprintf(text, sizeof text, "%llu", (unsigned long long)c->info->steps);
     reproduce_setup(r, "its training steps", text, "");
     reproduce_setup(r, "hidden in training", masks[mb_network_mask_settings(c->network)->kind],
@@ -87,7 +90,7 @@ static int put_row(completing *c, const char *part, const char *row, const mb_ma
     if (label.hidden > 0) reproduce_put(r, part, row, "label error", NAN, 1 - label.accuracy, NAN);
     reproduce_put(r, part, row, "squared error", NAN, m->squared_error, NAN);
     reproduce_put(r, part, row, "RMSE", NAN, m->rmse_raw, NAN);
-    reproduce_put(r, part, row, "bits per pixel", NAN, pixel.nll, NAN);
+    reproduce_put(r, part, row, "bits per value", NAN, pixel.nll, NAN);
     reproduce_put(r, part, row, "iterations", NAN, m->iterations, NAN);
     reproduce_put(r, part, row, "converged", NAN, m->converged, NAN);
     return CLI_OK;
