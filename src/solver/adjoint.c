@@ -6,7 +6,8 @@
  * For a loss on the marginals, d = dloss/dq: (I - Phi S) y = d and w = S y.
  *
  * Phi is symmetric, so I - Phi S is self-adjoint in <a, b> = a'Sb, and positive definite there
- * where the free energy is convex: conjugate gradients apply, with one Phi per iteration.
+ * where the free energy is convex: conjugate gradients apply, with one Phi per iteration. Where
+ * variables inhibit themselves they are preconditioned by the blocks of these (precondition.c).
  * The paper's own way is the damped fixed point of its section 3.5,
  *     v <- beta J v + Phi alpha J v + rhs,   S y = alpha J v,   J the Jacobian of the prox,
  * kept as an option. Both have the same residual, rhs - (I - Phi S) y, measured in the same
@@ -21,6 +22,7 @@
  *   rhs         right side of the system: Phi d, or d
  *   rest        the residual rhs - (I - Phi S) y; it holds rhs before the first step
  *   p, S p      direction of conjugate gradients; v and alpha J v of the fixed point
+ *   z, S z      the preconditioned residual; without a preconditioner rest itself
  *   rho         ||rest||_S^2;  p_norm: ||p||_S^2
  */
 #include <math.h>
@@ -57,14 +59,33 @@ static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, c
 
 /* ------------------------------------------------------------------ both methods -- */
 
+/* z and S z from rest and S rest. */
+static void precondition(const mb_solver *solver, mb_slot *slot) {
+    mb_adjoint *a = &slot->adjoint;
+    memcpy(a->z, a->rest, solver->model->size * sizeof(float));
+    mb_precondition_apply(&solver->precondition, a->blocks, a->inhibited, a->inhibited_count, a->z,
+                          a->s_rest);
+    mb_slot_covariance(solver, slot, a->sz, a->q, a->z);
+    a->along = solver->kernels->dot(a->z, a->s_rest, solver->model->size);
+}
+
 /* Starts the iteration with y = 0 and the right side in `rest`. */
 static void begin(const mb_solver *solver, mb_slot *slot) {
     mb_adjoint *a = &slot->adjoint;
-    size_t bytes = solver->model->size * sizeof(float);
+    size_t n = solver->model->size, bytes = n * sizeof(float);
     slot->in = a->sp;
     slot->out = a->phi_sp;
     memcpy(a->p, a->rest, bytes); /* the first direction; the first v of the fixed point */
     a->rho = a->rho_first = a->p_norm = mb_slot_covariance(solver, slot, a->sp, a->q, a->rest);
+    a->along = a->rho;
+    if (a->inhibited_count > 0) {
+        memset(a->sz, 0, bytes); /* of the observed */
+        memcpy(a->s_rest, a->sp, bytes);
+        precondition(solver, slot);
+        memcpy(a->p, a->z, bytes);
+        memcpy(a->sp, a->sz, bytes);
+        a->p_norm = solver->kernels->dot(a->p, a->sp, n);
+    }
     a->phase = a->rho_first > 0 ? ITERATE : NOTHING;
     if (!isfinite(a->rho_first)) a->result.outcome = MB_DIVERGED;
     if (a->phase == NOTHING) memset(a->y, 0, bytes); /* else the first step writes it */
@@ -94,11 +115,17 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
     bool first = a->result.iterations == 0;
     double curvature = a->p_norm - k->dot(a->sp, a->phi_sp, n); /* p'S (I - Phi S) p */
-    double last_step = a->step, last_ratio = a->ratio, last_rho = a->rho;
-    a->step = (float)(a->rho / curvature);
+    double last_step = a->step, last_ratio = a->ratio, last_along = a->along;
+    a->step = (float)(a->along / curvature);
     k->cg_update(a->y, a->rest, a->p, a->phi_sp, a->step, first, n);
-    a->rho = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
-    a->ratio = a->rho / last_rho;
+    a->rho = a->along = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
+    if (a->inhibited_count > 0) { /* what follows holds without a preconditioner alone */
+        precondition(solver, slot);
+        a->ratio = a->along / last_along;
+        a->shrink = INFINITY;
+        return;
+    }
+    a->ratio = a->along / last_along;
     /* Phi S of the residual before this step has three parts, orthogonal in S: along the residual
      * before that one, along itself, and along the new one. Its length is what Phi S left of it. */
     double before = first ? 0 : last_ratio / last_step, now = a->ratio / a->step;
@@ -116,10 +143,16 @@ static bool predicted(const mb_solver *solver, const mb_adjoint *a) {
 }
 
 /* The next direction p and S p. rest is orthogonal to the last direction in S, which gives the
- * norm of the new one.                                                                       */
+ * norm of the new one, if that is made of it.                                                */
 static void next_direction(const mb_solver *solver, mb_adjoint *a) {
-    solver->kernels->cg_direction(a->p, a->sp, a->rest, a->s_rest, (float)a->ratio,
-                                  solver->model->size);
+    const mb_kernels *k = solver->kernels;
+    size_t n = solver->model->size;
+    if (a->inhibited_count > 0) {
+        k->cg_direction(a->p, a->sp, a->z, a->sz, (float)a->ratio, n);
+        a->p_norm = k->dot(a->p, a->sp, n);
+        return;
+    }
+    k->cg_direction(a->p, a->sp, a->rest, a->s_rest, (float)a->ratio, n);
     a->p_norm = a->rho + a->ratio * a->ratio * a->p_norm;
 }
 
@@ -158,6 +191,13 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     a->ahead = false;
     a->shrink = 0;
     a->q = mb_sample_of(solver, slot, call->q);
+    a->inhibited_count = 0;
+    if (solver->precondition.used && solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS) {
+        mb_precondition_begin(&solver->precondition, a->blocks, a->inhibited, &a->inhibited_count,
+                              call->observed ? call->observed + slot->sample * solver->model->variables
+                                             : NULL,
+                              a->q);
+    }
     a->d = mb_sample_of(solver, slot, call->dloss);
     a->logits = call->logits ? mb_sample_of(solver, slot, call->logits) : a->own_logits;
     if (call->gradient && call->logits == NULL) {

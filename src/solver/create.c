@@ -30,8 +30,12 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
                               .sp = t[3],
                               .phi_sp = t[4],
                               .right_side = t[5],
+                              .z = t[5],
                               .y = t[6],
-                              .s_rest = t[7]};
+                              .s_rest = t[7],
+                              .sz = t[8]};
+    s->adjoint.blocks = mb_arena_take(arena, mb_precondition_room(&solver->precondition), real);
+    s->adjoint.inhibited = mb_arena_take(arena, solver->precondition.count, sizeof(uint32_t));
     s->sweep = (mb_sweep){.a = t[0], .c = t[1], .w = t[2], .phi_w = t[3], .s = t[4], .total = t[5]};
     s->products = (mb_products){.phi_v = t[0], .phi_w = t[1]};
     s->fb.lambda = mb_arena_take(arena, model->variables, real);
@@ -104,6 +108,7 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_alloc(&solver->step, model->tier_count, sizeof(double)));
     MB_TRY(mb_lanczos_create(&solver->lanczos, model));
     if (mb_solver_tier_steps(&solver->settings)) MB_TRY(build_tier_steps(solver));
+    MB_TRY(mb_precondition_create(&solver->precondition, model));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
     return mb_solver_refresh(solver);
@@ -145,6 +150,7 @@ void mb_solver_destroy(mb_solver *solver) {
     mb_exact_destroy(solver->exact);
     mb_lanczos_destroy(&solver->lanczos);
     mb_lanczos_destroy(&solver->metric);
+    mb_precondition_destroy(&solver->precondition);
     mb_free(solver->tier_vectors);
     mb_free(solver->tier_room);
     mb_free(solver->tier_curvature);

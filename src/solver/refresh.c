@@ -157,6 +157,7 @@ mb_status mb_solver_refresh(mb_solver *solver) {
     MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
     choose_single(solver);
     choose_steps(solver);
+    mb_precondition_refresh(&solver->precondition, model);
     simple_start(solver);
     solver->start_g_known = false;
     if (starts_unobserved(solver)) MB_TRY(mb_pool_run(solver->pool, worker_start, solver));

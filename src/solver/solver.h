@@ -34,6 +34,38 @@ typedef struct mb_run {
     size_t tier;
 } mb_run;
 
+/* ----------------------------------------------------------- precondition.c -- */
+
+#define MB_PRECONDITION_RANK 4 /* columns that are not there are zero */
+
+/* A variable of a tier with gain, and where its U is. */
+typedef struct mb_inhibited {
+    uint32_t variable, at, k; /* at: where it starts in a sample */
+    uint32_t factor;
+} mb_inhibited;
+
+typedef struct mb_precondition {
+    bool used; /* some variable inhibits itself enough */
+    mb_inhibited *variables;
+    size_t count;
+    uint8_t *rank; /* of each factor: columns of U                           */
+    float *u;      /* of each factor, `line` apart: [k][MB_PRECONDITION_RANK] */
+    size_t line;
+    double *left;  /* [largest k]: workspace */
+} mb_precondition;
+
+mb_status mb_precondition_create(mb_precondition *p, const mb_model *model);
+void mb_precondition_destroy(mb_precondition *p);
+void mb_precondition_refresh(mb_precondition *p, const mb_model *model);
+/* Floats that a sample needs. */
+size_t mb_precondition_room(const mb_precondition *p);
+/* For the marginals q of a sample: its part of `room`, and which of the variables take part. */
+void mb_precondition_begin(const mb_precondition *p, float *room, uint32_t *list, size_t *count,
+                           const int32_t *observed, const float *q);
+/* z, which holds a residual, becomes B^-1 z; s_rest: S times it. */
+void mb_precondition_apply(const mb_precondition *p, const float *room, const uint32_t *list,
+                           size_t count, float *z, const float *s_rest);
+
 /* ------------------------------------------------------------------- slots -- */
 
 /* A slot works on one sample by one algorithm at a time, so the algorithms share its memory. Each
@@ -82,6 +114,10 @@ typedef struct mb_adjoint {
     float *p, *sp, *phi_sp;      /* direction p, S p and Phi S p; of the fixed point: v,
                                     alpha J v and Phi alpha J v                              */
     float *right_side;           /* kept by the fixed point alone                            */
+    float *z, *sz;               /* where it is preconditioned: B^-1 rest, and S z           */
+    float *blocks;               /* ... and what mb_precondition_begin keeps of the sample   */
+    uint32_t *inhibited;
+    size_t inhibited_count;      /* 0: it is not                                             */
     union {
         float *y;
         float *phi_w; /* what y is turned into at the end */
@@ -91,7 +127,8 @@ typedef struct mb_adjoint {
         float *w;      /* what takes its place at the end */
     };
     double rho, rho_first, p_norm; /* squared norms ||.||_S of rest, now and at first; of p   */
-    double ratio;  /* rho after the last step of conjugate gradients over rho before it       */
+    double along;  /* <rest, z>_S: rho where z = rest                                         */
+    double ratio;  /* `along` after the last step of conjugate gradients over it before that  */
     double shrink; /* the largest factor ||Phi S rest||_S / ||rest||_S that was seen         */
     bool ahead;    /* ended with a step that was not measured                                */
     float step;    /* of the last round: w grew by step times what Phi was applied to        */
@@ -172,6 +209,7 @@ struct mb_solver {
     float *start_g;           /* Phi start_q + b                                         */
     bool start_g_known;
     double *step;             /* [tiers]: of forward-backward                            */
+    mb_precondition precondition;
     mb_lanczos lanczos;       /* the spectrum of Phi                                     */
     /* for steps that differ by tier (refresh.c); empty where the settings exclude them */
     mb_lanczos metric;        /* the spectrum of c I - Phi in the metric of the steps    */
