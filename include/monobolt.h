@@ -28,8 +28,8 @@
  *  - A sample is `mb_model_size` floats: the tiers one after another, each in the order
  *    row, column, group, category ("NHWC"); its variables are counted in the same order.
  *    Batches are samples one after another.
- *  - A model may be used by several solvers at once, each solver by one thread at a time.
- *    Changing parameters while a solver runs is an error of the caller.
+ *  - A model may serve several solvers at once, each of them one thread at a time; its parameters
+ *    must not change while one runs.
  *  - Growth: structs of settings, descriptions and results that a caller allocates end in
  *    `reserved` fields, which later versions may give a meaning: zero them (= {0}), and their
  *    sizes stay. Structs that the library hands out by const pointer may grow at the end.
@@ -142,17 +142,20 @@ typedef struct mb_model_desc {
                       (1+m)-strongly convex                                                  */
     bool monotone; /* false: A is used as it is, m is ignored, uniqueness is not guaranteed  */
     bool center;   /* use A_v (I - 11'/k): the same models, a larger budget                  */
-    double reserved[4]; /* zero                                                       */
+    const mb_block_desc *links; /* or NULL. U_ij is what *observed* variables of tier j say to tier i beside
+                      Phi: b + U x_o, summed in double and rounded once, is b below. It is not constrained
+                      (observed variables do not move). Weights: convolution [kernel][kernel][channels of
+                      j][channels of i], dense [size of j][size of i]; padding is ignored       */
+    size_t link_count;
+    double reserved[2]; /* zero                                                       */
 } mb_model_desc;
-
 typedef struct mb_model mb_model;
 
 MB_API mb_status mb_model_create(mb_model **model, const mb_model_desc *desc);
 MB_API mb_status mb_model_load_spec(mb_model **model, const char *path); /* models/x.ini */
 MB_API void mb_model_destroy(mb_model *model);
 
-/* The description, owned by the model, with names and cardinalities filled in. */
-MB_API const mb_model_desc *mb_model_describe(const mb_model *model);
+MB_API const mb_model_desc *mb_model_describe(const mb_model *model); /* the model's own, names filled in */
 MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample    */
 MB_API size_t mb_model_variables(const mb_model *model); /* variables of one sample */
 
@@ -168,10 +171,11 @@ typedef struct mb_tier_info {
 } mb_tier_info;
 MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
 
-/* All parameters in one array: the blocks' weights in the order of the description, then the tiers'
- * biases (one per cell and channel). Write to it freely, then call mb_model_update, which recomputes
- * the normalisation and must come before any solve. It fails, and names the block or tier, if a
- * parameter is not finite or a weight too large; solvers then refuse the model until one succeeds. */
+/* All parameters in one array: the blocks' weights in the order of the description, the tiers' biases
+ * (one per cell and channel), the links' weights. Write to it freely, then call mb_model_update, which
+ * recomputes the normalisation and must come before any solve. It fails, and names the block, tier or
+ * link, if a parameter is not finite or a weight too large; solvers then refuse the model until one
+ * succeeds. mb_model_weights counts links on after the blocks.                              */
 MB_API float *mb_model_parameters(mb_model *model, size_t *count);
 MB_API float *mb_model_weights(mb_model *model, size_t block, size_t *count);
 MB_API float *mb_model_bias(mb_model *model, size_t tier, size_t *count);
@@ -234,8 +238,7 @@ typedef struct mb_solver_settings {
 
 MB_API const mb_setting *mb_solver_settings_table(size_t *count);
 MB_API void mb_solver_settings_default(mb_solver_settings *settings);
-/* The [solver] section of a spec over the defaults. */
-MB_API mb_status mb_solver_settings_load_spec(mb_solver_settings *settings, const char *path);
+MB_API mb_status mb_solver_settings_load_spec(mb_solver_settings *settings, const char *path); /* [solver] */
 
 typedef enum mb_outcome {
     MB_CONVERGED,
@@ -290,7 +293,6 @@ MB_API void mb_solver_destroy(mb_solver *solver);
 
 /* Makes the running call, in another thread or a signal handler, return soon. */
 MB_API void mb_solver_interrupt(mb_solver *solver);
-
 /* Biases of each sample, [batch][size], beside those of the model: b below is their sum, in
  * mb_solver_solve, _adjoint, _unrolled and _refine (not in _apply), whose batch must be this one.
  * They are read by those calls, not copied: keep them there, and unchanged from a solve to its
@@ -384,14 +386,12 @@ MB_API mb_status mb_prox(float *z, const float *x, const uint32_t *cardinality, 
 MB_API mb_status mb_prox_vjp(float *out, const float *v, const float *z, const uint32_t *cardinality,
                              uint32_t k, size_t rows, double alpha, double c);
 
-/* Names of the kernel sets of this build, "auto" first, NULL at the end. */
-MB_API const char *const *mb_kernel_names(void);
+MB_API const char *const *mb_kernel_names(void); /* of this build, "auto" first, NULL at the end */
 /* -------------------------------------------------------------------- files -- */
 
 /* Writes a file that appears whole or not at all: after a failure the previous one is still there. */
 MB_API mb_status mb_file_save(const char *path, const void *bytes, size_t size);
-/* Creates a folder and those above it; MB_OK if it is there already. */
-MB_API mb_status mb_folder_make(const char *path);
+MB_API mb_status mb_folder_make(const char *path); /* and those above it; MB_OK if it is there already */
 
 #ifdef __cplusplus
 }

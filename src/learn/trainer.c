@@ -322,6 +322,7 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
         for (size_t i = 0; i < t->parameter_count; ++i) t->gradient[i] *= factor;
     }
     size_t weights = net->model->weight_count, all = net->model->parameter_count;
+    size_t biases = all - weights - net->model->link_weights;
     uint64_t now = net->info.steps + 1;
     for (size_t b = 0; b < net->model->block_count; ++b) {
         const mb_block *block = &net->model->blocks[b];
@@ -330,7 +331,13 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
                      step->learning_rate * block->rate, s->beta1, s->beta2, s->weight_decay);
     }
     mb_adam_step(&t->adam, net->model->parameters + weights, t->gradient + weights, weights,
-                 all - weights, now, step->learning_rate, s->beta1, s->beta2, 0);
+                 biases, now, step->learning_rate, s->beta1, s->beta2, 0);
+    for (size_t l = 0; l < net->model->link_count; ++l) {
+        const mb_link *link = &net->model->links[l];
+        mb_adam_step(&t->adam, net->model->parameters + link->weights, t->gradient + link->weights,
+                     link->weights, link->count, now, step->learning_rate * link->rate, s->beta1,
+                     s->beta2, s->weight_decay);
+    }
     mb_adam_step(&t->adam, net->theta, t->gradient + all, all, net->temperatures, now,
                  step->learning_rate, s->beta1, s->beta2, 0);
     t->failed = true;

@@ -371,7 +371,7 @@ static void file_add_temperatures(const mb_network *network, mb_network_file *fi
 /* Calls file_add for every array of the network; the same list serves reading. */
 mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file, size_t more) {
     const mb_model *model = network->model;
-    *file = (mb_network_file){.room = model->block_count + model->tier_count + 4 + more};
+    *file = (mb_network_file){.room = model->block_count + model->tier_count + model->link_count + 4 + more};
     mb_status status = mb_alloc(&file->tensors, file->room, sizeof *file->tensors);
     if (status == MB_OK) status = mb_alloc(&file->names, file->room, sizeof *file->names);
     if (status != MB_OK) {
@@ -393,6 +393,16 @@ mb_status mb_network_file_begin(const mb_network *network, mb_network_file *file
         const mb_tier *tier = &model->tiers[t];
         file_add(file, MB_F32, 3, (size_t[]){tier->height, tier->width, tier->channels},
                  model->parameters + tier->bias, "bias", model->desc.tiers[t].name, NULL);
+    }
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
+        size_t dense[] = {from->size, to->size};
+        size_t conv[] = {link->kernel, link->kernel, from->channels, to->channels};
+        bool is_dense = link->kind == MB_DENSE;
+        file_add(file, MB_F32, is_dense ? 2 : 4, is_dense ? dense : conv,
+                 model->parameters + link->weights, "link", model->desc.tiers[link->to].name,
+                 model->desc.tiers[link->from].name);
     }
     file_add_temperatures(network, file);
     if (network->info.bins > 0) {

@@ -89,6 +89,7 @@ static const mb_setting *block_table(size_t *count) {
 }
 
 /* What depends on the machine or on the moment is not the model's. */
+static const char *const link_without[] = {"padding", NULL};
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
 
 typedef struct data_values {
@@ -124,7 +125,7 @@ static const mb_ini_text table_texts[] = {
      "fields that stand for a missing value; empty ones always do", false},
 };
 
-enum { MODEL, TIER, BLOCK, SOLVER, DATA, TABLE, MASK, TRAIN, TYPE_COUNT };
+enum { MODEL, TIER, BLOCK, LINK, SOLVER, DATA, TABLE, MASK, TRAIN, TYPE_COUNT };
 
 static const mb_ini_type types[TYPE_COUNT] = {
     [MODEL] = {.name = "model",
@@ -147,6 +148,14 @@ static const mb_ini_type types[TYPE_COUNT] = {
                .words = 3,
                .size = sizeof(block_values),
                .table = block_table},
+    [LINK] = {.name = "link",
+              .usage = "[link TIER FROM-TIER]",
+              .help = "what the observed variables of one tier say to another, beside Phi: a map without "
+                      "constraint, from one-hot values to biases",
+              .words = 3,
+              .size = sizeof(block_values),
+              .table = block_table,
+              .without = link_without},
     [SOLVER] = {.name = "solver",
                 .usage = "[solver]",
                 .help = "how the marginals and the gradient are found",
@@ -354,10 +363,10 @@ static mb_status tier_find(const mb_spec *spec, const mb_ini_section *section, c
                        nearest ? nearest : "", nearest ? "'?)" : "");
 }
 
-static mb_status block_build(mb_spec *spec, const mb_ini_section *section) {
+/* A block or a link. */
+static mb_status block_build(mb_spec *spec, const mb_ini_section *section, mb_block_desc *desc) {
     static const char *const convolution_keys[] = {"kernel", "stride", "padding"};
     const block_values *values = section->values;
-    mb_block_desc *desc = &spec->blocks[spec->desc.block_count++];
     MB_TRY(tier_find(spec, section, NULL, section->words[1], &desc->row));
     MB_TRY(tier_find(spec, section, NULL, section->words[2], &desc->column));
     desc->kind = (mb_block_kind)values->kind;
@@ -490,10 +499,11 @@ static void settings_build(mb_spec *spec, int type, void *settings, size_t size)
 /* Blocks may stand before the tiers they name, so all tiers are built first. */
 static mb_status spec_build(mb_spec *spec) {
     const mb_ini *ini = spec->ini;
-    size_t tiers = 0, blocks = 0;
+    size_t tiers = 0, blocks = 0, links = 0;
     for (size_t i = 0; i < ini->count; ++i) {
         tiers += ini->sections[i].type == &types[TIER];
         blocks += ini->sections[i].type == &types[BLOCK];
+        links += ini->sections[i].type == &types[LINK];
     }
     MB_TRY(model_build(spec));
     if (tiers == 0) return mb_ini_fail(ini, 0, "section [tier NAME] is missing");
@@ -502,11 +512,18 @@ static mb_status spec_build(mb_spec *spec) {
     MB_TRY(mb_alloc(&spec->blocks, blocks, sizeof *spec->blocks));
     spec->desc.tiers = spec->tiers;
     spec->desc.blocks = spec->blocks;
+    MB_TRY(mb_alloc(&spec->links, links, sizeof *spec->links));
+    spec->desc.links = spec->links;
     for (size_t i = 0; i < ini->count; ++i) {
         if (ini->sections[i].type == &types[TIER]) MB_TRY(tier_build(spec, &ini->sections[i]));
     }
     for (size_t i = 0; i < ini->count; ++i) {
-        if (ini->sections[i].type == &types[BLOCK]) MB_TRY(block_build(spec, &ini->sections[i]));
+        const mb_ini_section *section = &ini->sections[i];
+        if (section->type == &types[BLOCK]) {
+            MB_TRY(block_build(spec, section, &spec->blocks[spec->desc.block_count++]));
+        } else if (section->type == &types[LINK]) {
+            MB_TRY(block_build(spec, section, &spec->links[spec->desc.link_count++]));
+        }
     }
     settings_build(spec, SOLVER, &spec->solver, sizeof spec->solver);
     settings_build(spec, TABLE, &spec->table, sizeof spec->table);
@@ -577,6 +594,7 @@ void mb_spec_destroy(mb_spec *spec) {
     mb_free(spec->cardinalities);
     mb_free(spec->tiers);
     mb_free(spec->blocks);
+    mb_free(spec->links);
     mb_free(spec->text);
     mb_ini_destroy(spec->ini);
     mb_free(spec);

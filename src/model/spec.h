@@ -20,6 +20,10 @@
  *     [block label hidden]
  *     kind = dense
  *
+ *     [link hidden pixels]   ; what observed pixels say to hidden, beside Phi; kernel, stride, kind, start
+ *     kernel = 9             ; and rate as in a block
+ *     stride = 2
+ *
  *     [solver]               ; the names of mb_solver_settings_table
  *     alpha = 0.125
  *
@@ -66,7 +70,7 @@ typedef struct mb_spec {
     size_t length;             /* without that NUL                                 */
 
     mb_tier_desc *tiers; /* what desc points to */
-    mb_block_desc *blocks;
+    mb_block_desc *blocks, *links;
     uint32_t **cardinalities; /* [tiers], NULL for tiers of one cardinality */
     struct mb_ini *ini;
 } mb_spec;

@@ -15,6 +15,7 @@ static void gradient_layout(mb_gradient *sums, const mb_model *model) {
     /* what is summed comes last, in one piece: see mb_gradient_clear and mb_gradient_add */
     sums->effective = mb_arena_take(arena, model->weight_count, sizeof(double));
     sums->bias = mb_arena_take(arena, model->size, sizeof(double));
+    sums->link = mb_arena_take(arena, model->link_weights, sizeof(double));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
         double *gram = mb_arena_take(arena, tier->classes * tier->gram_size, sizeof(double));
@@ -58,5 +59,8 @@ void mb_gradient_finish(const mb_model *model, mb_gradient *sums, float *gradien
         for (size_t i = 0; i < tier->size; ++i) {
             gradient[tier->bias + i] += (float)sums->bias[tier->offset + i];
         }
+    }
+    for (size_t i = 0; i < model->link_weights; ++i) {
+        gradient[model->links[0].weights + i] += (float)sums->link[i];
     }
 }

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "base/status.h"
+#include "operator/link.h"
 
 /* ---------------------------------------------------------------- validation -- */
 
@@ -48,48 +49,50 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
     return MB_OK;
 }
 
-static mb_status block_check(const mb_model_desc *desc, size_t index) {
-    const mb_block_desc *b = &desc->blocks[index];
+/* what: "block" or "link" */
+static mb_status block_check(const mb_model_desc *desc, const char *what, const mb_block_desc *list,
+                             size_t index) {
+    const mb_block_desc *b = &list[index];
     MB_TRY(MB_RESERVED("mb_block_desc", b));
     if (b->row >= desc->tier_count || b->column >= desc->tier_count) {
-        return mb_fail(MB_EINVAL, "block %zu: row %u or column %u is not one of the %zu tiers",
+        return mb_fail(MB_EINVAL, "%s %zu: row %u or column %u is not one of the %zu tiers", what,
                        index + 1, b->row, b->column, desc->tier_count);
     }
     const mb_tier_desc *row = &desc->tiers[b->row], *column = &desc->tiers[b->column];
     const char *row_name = row->name ? row->name : "?";
     const char *column_name = column->name ? column->name : "?";
     for (size_t other = 0; other < index; ++other) {
-        if (desc->blocks[other].row == b->row && desc->blocks[other].column == b->column) {
-            return mb_fail(MB_EINVAL, "block %zu (%s %s) is given twice", index + 1, row_name,
+        if (list[other].row == b->row && list[other].column == b->column) {
+            return mb_fail(MB_EINVAL, "%s %zu (%s %s) is given twice", what, index + 1, row_name,
                            column_name);
         }
     }
     if (!(b->start >= 0 && b->start <= MB_BLOCK_FACTOR_MAX) ||
         !(b->rate >= 0 && b->rate <= MB_BLOCK_FACTOR_MAX)) {
-        return mb_fail(MB_EINVAL, "block %zu (%s %s): start = %g and rate = %g must be 0..%g",
-                       index + 1, row_name, column_name, b->start, b->rate, MB_BLOCK_FACTOR_MAX);
+        return mb_fail(MB_EINVAL, "%s %zu (%s %s): start = %g and rate = %g must be 0..%g",
+                       what, index + 1, row_name, column_name, b->start, b->rate, MB_BLOCK_FACTOR_MAX);
     }
     if (b->kind == MB_DENSE) return MB_OK;
     if (b->kind != MB_CONVOLUTION) {
-        return mb_fail(MB_EINVAL, "block %zu (%s %s): unknown kind %d", index + 1, row_name,
+        return mb_fail(MB_EINVAL, "%s %zu (%s %s): unknown kind %d", what, index + 1, row_name,
                        column_name, (int)b->kind);
     }
     if (b->kernel < 1 || b->kernel > MB_KERNEL_MAX || b->stride < 1 || b->stride > MB_STRIDE_MAX) {
-        return mb_fail(MB_EINVAL, "block %zu (%s %s): kernel %u must be 1..%d and stride %u 1..%d",
-                       index + 1, row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride,
+        return mb_fail(MB_EINVAL, "%s %zu (%s %s): kernel %u must be 1..%d and stride %u 1..%d",
+                       what, index + 1, row_name, column_name, b->kernel, MB_KERNEL_MAX, b->stride,
                        MB_STRIDE_MAX);
     }
     if (b->padding != MB_SAME && b->padding != MB_FULL) {
-        return mb_fail(MB_EINVAL, "block %zu (%s %s): unknown padding %d", index + 1, row_name,
+        return mb_fail(MB_EINVAL, "%s %zu (%s %s): unknown padding %d", what, index + 1, row_name,
                        column_name, (int)b->padding);
     }
     uint32_t height = (column->height - 1) / b->stride + 1;
     uint32_t width = (column->width - 1) / b->stride + 1;
     if (row->height != height || row->width != width) {
         return mb_fail(MB_EINVAL,
-                       "block %zu (%s %s): stride %u takes the %ux%u grid of %s to %ux%u, but %s "
+                       "%s %zu (%s %s): stride %u takes the %ux%u grid of %s to %ux%u, but %s "
                        "is %ux%u",
-                       index + 1, row_name, column_name, b->stride, column->height, column->width,
+                       what, index + 1, row_name, column_name, b->stride, column->height, column->width,
                        column_name, height, width, row_name, row->height, row->width);
     }
     return MB_OK;
@@ -107,6 +110,10 @@ static mb_status desc_check(const mb_model_desc *desc) {
         return mb_fail(MB_EINVAL, "%zu blocks for %zu tiers", desc->block_count, desc->tier_count);
     }
     if (desc->blocks == NULL && desc->block_count > 0) return mb_fail(MB_EINVAL, "blocks is NULL");
+    if (desc->link_count > desc->tier_count * desc->tier_count) {
+        return mb_fail(MB_EINVAL, "%zu links for %zu tiers", desc->link_count, desc->tier_count);
+    }
+    if (desc->links == NULL && desc->link_count > 0) return mb_fail(MB_EINVAL, "links is NULL");
     MB_TRY(MB_RESERVED("mb_model_desc", desc));
     if (desc->monotone && !(desc->m > -1 && desc->m < 1)) {
         return mb_fail(MB_EINVAL,
@@ -129,7 +136,8 @@ static mb_status desc_check(const mb_model_desc *desc) {
                            desc->tiers[t].name);
         }
     }
-    for (size_t b = 0; b < desc->block_count; ++b) MB_TRY(block_check(desc, b));
+    for (size_t b = 0; b < desc->block_count; ++b) MB_TRY(block_check(desc, "block", desc->blocks, b));
+    for (size_t l = 0; l < desc->link_count; ++l) MB_TRY(block_check(desc, "link", desc->links, l));
     return MB_OK;
 }
 
@@ -368,13 +376,41 @@ static mb_status block_sizes(mb_model *model, const mb_model_desc *desc) {
     return MB_OK;
 }
 
+/* Behind the biases, so that those of a model without links are where they always were. */
+static mb_status link_sizes(mb_model *model, const mb_model_desc *desc) {
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_block_desc *from = &desc->links[l];
+        mb_link *link = &model->links[l];
+        const mb_tier *to = &model->tiers[from->row], *column = &model->tiers[from->column];
+        bool dense = from->kind == MB_DENSE;
+        *link = (mb_link){.to = from->row,
+                          .from = from->column,
+                          .kind = from->kind,
+                          .kernel = from->kernel,
+                          .stride = from->stride,
+                          .before = dense ? 0 : (from->kernel - 1) / 2,
+                          .start = from->start > 0 ? from->start : 1,
+                          .rate = from->rate > 0 ? from->rate : 1,
+                          .weights = model->parameter_count};
+        size_t taps = dense ? 1 : (size_t)from->kernel * from->kernel;
+        if (!mb_mul(dense ? to->size : to->channels, dense ? column->size : column->channels,
+                    &link->count) ||
+            !mb_mul(link->count, taps, &link->count) ||
+            !mb_add(model->parameter_count, link->count, &model->parameter_count)) {
+            return too_large(from->column);
+        }
+        model->link_weights += link->count;
+    }
+    return MB_OK;
+}
+
 /* Copies of the description's arrays, so that the caller's may go away. */
 static mb_status desc_copy(mb_model *model, const mb_model_desc *from) {
     mb_tier_desc *tiers;
-    mb_block_desc *blocks;
+    mb_block_desc *blocks, *links;
     model->desc = *from;
     model->desc.tiers = NULL;
-    model->desc.blocks = NULL;
+    model->desc.blocks = model->desc.links = NULL;
     MB_TRY(mb_alloc(&tiers, from->tier_count, sizeof *tiers));
     model->desc.tiers = tiers;
     for (size_t t = 0; t < from->tier_count; ++t) {
@@ -398,6 +434,9 @@ static mb_status desc_copy(mb_model *model, const mb_model_desc *from) {
     MB_TRY(mb_alloc(&blocks, from->block_count, sizeof *blocks));
     if (from->block_count > 0) memcpy(blocks, from->blocks, from->block_count * sizeof *blocks);
     model->desc.blocks = blocks;
+    MB_TRY(mb_alloc(&links, from->link_count, sizeof *links));
+    if (from->link_count > 0) memcpy(links, from->links, from->link_count * sizeof *links);
+    model->desc.links = links;
     return MB_OK;
 }
 
@@ -418,13 +457,16 @@ static void variable_tables(mb_model *model) {
 static mb_status build(mb_model *model, const mb_model_desc *desc) {
     model->tier_count = desc->tier_count;
     model->block_count = desc->block_count;
+    model->link_count = desc->link_count;
     MB_TRY(desc_copy(model, desc));
     MB_TRY(mb_alloc(&model->tiers, desc->tier_count, sizeof *model->tiers));
     MB_TRY(mb_alloc(&model->rows, desc->tier_count, sizeof *model->rows));
     MB_TRY(mb_alloc(&model->blocks, desc->block_count, sizeof *model->blocks));
+    MB_TRY(mb_alloc(&model->links, desc->link_count, sizeof *model->links));
     MB_TRY(tier_sizes(model, desc));
     rows_shape(model, desc);
     MB_TRY(block_sizes(model, desc));
+    MB_TRY(link_sizes(model, desc));
     layout(model);
     MB_TRY(mb_arena_commit(&model->arena));
     layout(model);
@@ -468,9 +510,11 @@ void mb_model_destroy(mb_model *model) {
     }
     mb_free((void *)(uintptr_t)model->desc.tiers);
     mb_free((void *)(uintptr_t)model->desc.blocks);
+    mb_free((void *)(uintptr_t)model->desc.links);
     mb_free(model->tiers);
     mb_free(model->rows);
     mb_free(model->blocks);
+    mb_free(model->links);
     mb_arena_destroy(&model->arena);
     mb_free(model);
 }
@@ -511,9 +555,14 @@ float *mb_model_parameters(mb_model *model, size_t *count) {
 }
 
 float *mb_model_weights(mb_model *model, size_t block, size_t *count) {
-    bool valid = model && block < model->block_count;
-    if (count) *count = valid ? model->blocks[block].count : 0;
-    return valid ? model->parameters + model->blocks[block].weights : NULL;
+    size_t blocks = model ? model->block_count : 0, weights = 0, found = 0;
+    if (block < blocks) {
+        weights = model->blocks[block].weights, found = model->blocks[block].count;
+    } else if (model && block - blocks < model->link_count) {
+        weights = model->links[block - blocks].weights, found = model->links[block - blocks].count;
+    }
+    if (count) *count = found;
+    return found > 0 ? model->parameters + weights : NULL;
 }
 
 float *mb_model_bias(mb_model *model, size_t tier, size_t *count) {
@@ -578,6 +627,13 @@ mb_status mb_model_initialise(mb_model *model, uint64_t seed) {
             model->parameters[block->weights + i] = (float)(deviation * mb_random_normal(&random));
         }
         if (self) add_identity(model, block);
+    }
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        double deviation = mb_link_deviation(model, link);
+        for (size_t i = 0; i < link->count; ++i) {
+            model->parameters[link->weights + i] = (float)(deviation * mb_random_normal(&random));
+        }
     }
     MB_TRY(mb_model_update(model));
     double budget = model->desc.monotone ? 1 - model->desc.m : 1;

@@ -27,6 +27,7 @@
 #define MB_STRIDE_MAX 16
 #define MB_GAIN_MAX 1e6
 #define MB_BLOCK_FACTOR_MAX 1e3 /* of `start` and `rate` */
+#define MB_LINK_WEIGHT_MAX 1e20 /* so that sums of any number of them are finite in float */
 #define MB_TIERS_MAX 64 /* more would be a mistake in the description */
 
 /* One of the categorical variables of a cell. */
@@ -84,6 +85,15 @@ typedef struct mb_block {
     size_t tap_gram;             /* convolutions: [tap][gram_size] in tap_grams      */
 } mb_block;
 
+/* See link.h. */
+typedef struct mb_link {
+    uint32_t to, from;
+    mb_block_kind kind;
+    uint32_t kernel, stride, before; /* cell p hears cells stride*p - before + a         */
+    size_t weights, count;           /* in the parameters                                */
+    double start, rate;
+} mb_link;
+
 struct mb_model {
     mb_arena arena;
     mb_model_desc desc; /* arrays in the arena */
@@ -91,6 +101,8 @@ struct mb_model {
     mb_tier *tiers;
     mb_rows *rows; /* [tier_count]: row space i belongs to tier i */
     mb_block *blocks;
+    mb_link *links;
+    size_t link_count, link_weights; /* the weights of all links follow one another */
     size_t size, variables, row_size, max_k, max_channels;
     uint32_t *variable_offset; /* [variables]: where it starts in a sample   */
     uint32_t *variable_k;      /* [variables]                                */

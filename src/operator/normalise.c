@@ -393,6 +393,15 @@ static mb_status parameters_check(const mb_model *model) {
                            model->desc.tiers[t].name, i);
         }
     }
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        for (size_t i = 0; i < link->count; ++i) {
+            if (fabsf(model->parameters[link->weights + i]) <= MB_LINK_WEIGHT_MAX) continue;
+            return mb_fail(MB_ENONFINITE, "link %zu (%s %s): weight %zu is not finite, or above %g", l + 1,
+                           model->desc.tiers[link->to].name, model->desc.tiers[link->from].name, i,
+                           MB_LINK_WEIGHT_MAX);
+        }
+    }
     return MB_OK;
 }
 

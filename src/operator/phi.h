@@ -18,6 +18,7 @@ typedef struct mb_gradient {
     double *effective;      /* [weight_count]              */
     double **gram, **scale; /* per tier, see model.h       */
     double *bias;           /* [size]                      */
+    double *link;           /* [link_weights]              */
     double *tap_gram;       /* workspace of the last step  */
     mb_arena arena;
 } mb_gradient;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "operator/link.h"
 
 #define SUM_AFTER 16 /* sweeps between two sums of y */
 
@@ -207,10 +208,12 @@ typedef struct site {
     size_t reach_count, channel, k;
     double scale;
     const double *gram, *unary;
+    const double *said; /* by links; NULL: nothing */
 } site;
 
-static site site_of(const mb_field *f, size_t v) {
-    size_t t = f->tier[v];
+static site site_of(const mb_chain *c, size_t v) {
+    const mb_field *f = c->field;
+    size_t t = f->tier[v], at = f->model->variable_offset[v];
     const mb_tier *tier = &f->model->tiers[t];
     size_t n = v - tier->first_variable, cell = n / tier->groups, g = n % tier->groups;
     size_t class = tier->cell_class[cell], first = f->first_reach[f->first_cell[t] + cell];
@@ -221,7 +224,8 @@ static site site_of(const mb_field *f, size_t v) {
                   group->k,
                   tier->class_scale[class * tier->groups + g],
                   f->gram[t] + class * tier->gram_size + group->gram,
-                  f->unary + f->model->variable_offset[v]};
+                  f->unary + at,
+                  c->said ? c->said + at : NULL};
 }
 
 /* y += by A_v,i */
@@ -233,11 +237,22 @@ static void add_column(const mb_field *f, const site *s, float *y, size_t i, dou
     }
 }
 
+static double unary_of(const site *s, size_t i) {
+    return s->unary[i] + (s->said ? s->said[i] : 0);
+}
+
+void mb_chain_listen(mb_chain *c) {
+    const mb_model *model = c->field->model;
+    if (c->said == NULL) return;
+    memset(c->said, 0, model->size * sizeof *c->said);
+    if (c->observed) mb_links_add(model, c->observed, c->said);
+}
+
 void mb_chain_sum(mb_chain *c) {
     const mb_field *f = c->field;
     memset(c->y, 0, f->model->row_size * sizeof *c->y);
     for (size_t v = 0; v < f->model->variables; ++v) {
-        site s = site_of(f, v);
+        site s = site_of(c, v);
         add_column(f, &s, c->y, (size_t)c->x[v], s.scale);
     }
     c->draws = 0;
@@ -252,12 +267,12 @@ static void conditional(const mb_chain *c, const site *s, size_t now, double *z)
             sum += f->kernels->dot(reach->weights + (s->channel + i) * reach->step, c->y + reach->row,
                                    reach->length);
         }
-        z[i] = s->unary[i] - s->scale * sum + s->gram[i * s->k + now];
+        z[i] = unary_of(s, i) - s->scale * sum + s->gram[i * s->k + now];
     }
 }
 
 void mb_chain_conditional(const mb_chain *c, size_t v, double *z) {
-    site s = site_of(c->field, v);
+    site s = site_of(c, v);
     conditional(c, &s, (size_t)c->x[v], z);
 }
 
@@ -269,7 +284,7 @@ static void set(mb_chain *c, const site *s, size_t v, int32_t category) {
 }
 
 void mb_chain_set(mb_chain *c, size_t v, int32_t category) {
-    site s = site_of(c->field, v);
+    site s = site_of(c, v);
     set(c, &s, v, category);
 }
 
@@ -277,9 +292,9 @@ double mb_chain_weight(const mb_chain *c) {
     const mb_field *f = c->field;
     double sum = 0;
     for (size_t v = 0; v < f->model->variables; ++v) {
-        site s = site_of(f, v);
+        site s = site_of(c, v);
         size_t i = (size_t)c->x[v];
-        sum += s.unary[i] + 0.5 * s.gram[i * s.k + i];
+        sum += unary_of(&s, i) + 0.5 * s.gram[i * s.k + i];
     }
     return sum - 0.5 * f->kernels->dot(c->y, c->y, f->model->row_size);
 }
@@ -289,7 +304,7 @@ void mb_chain_sweep(mb_chain *c, const float *base, double power) {
     if (++c->draws >= SUM_AFTER) mb_chain_sum(c);
     for (size_t v = 0; v < f->model->variables; ++v) {
         if (!mb_chain_hidden(c, v)) continue;
-        site s = site_of(f, v);
+        site s = site_of(c, v);
         const float *b = base ? base + f->model->variable_offset[v] : NULL;
         conditional(c, &s, (size_t)c->x[v], c->z);
         for (size_t i = 0; i < s.k; ++i) c->z[i] = power * c->z[i] + (b ? (1 - power) * b[i] : 0);

@@ -7,7 +7,7 @@
  *
  * Legend
  *   H_v   s_v^2 A_v'A_v, in full: what the variable itself has in A'y is given back
- *   u     b + 1/2 diag Phi_vv: of a one-hot x_v, 1/2 x_v'Phi_vv x_v is a bias (without gain 0)
+ *   u     b + U x_o + 1/2 diag Phi_vv: of a one-hot x_v, 1/2 x_v'Phi_vv x_v is a bias (without gain 0)
  *   y     [row_size]. A variable's columns of A reach few rows: drawing it costs those alone
  *   reach rows that follow one another and that all channels of a cell reach
  */
@@ -52,6 +52,7 @@ typedef struct mb_chain {
     int32_t *x;              /* [variables]                                              */
     float *y;                /* [row_size]                                               */
     double *z;               /* [max_k]: workspace                                       */
+    double *said;            /* [size]: U x_o (operator/link.h); NULL: there are no links */
     int32_t *kept;           /* [variables]: workspace of proposals                      */
     mb_random random;
     size_t draws;            /* since y was summed up anew                               */
@@ -61,6 +62,8 @@ static inline bool mb_chain_hidden(const mb_chain *chain, size_t v) {
     return chain->observed == NULL || chain->observed[v] == MB_HIDDEN;
 }
 
+/* What links say, from what is observed; before anything else. */
+void mb_chain_listen(mb_chain *chain);
 /* y from x: also from time to time, as rounding errors of changes add up. */
 void mb_chain_sum(mb_chain *chain);
 /* z [k of v] = log p(x_v | rest) + constant. */

@@ -178,7 +178,9 @@ mb_status mb_model_log_z(const mb_model *model, const int32_t *observed, double 
     MB_GOTO(done, status, mb_field_create(&field, model, 0));
     MB_GOTO(done, status, mb_alloc(&c.x, model->variables, sizeof *c.x));
     MB_GOTO(done, status, mb_alloc(&c.y, model->row_size, sizeof *c.y));
+    if (model->link_count > 0) MB_GOTO(done, status, mb_alloc(&c.said, model->size, sizeof *c.said));
     c.field = field;
+    mb_chain_listen(&c);
     for (size_t v = 0; v < model->variables; ++v) c.x[v] = mb_chain_hidden(&c, v) ? 0 : observed[v];
     for (size_t i = 0; i < states; ++i) {
         if (i % SUM_STATES == 0) mb_chain_sum(&c);
@@ -190,5 +192,6 @@ done:
     mb_field_destroy(field);
     mb_free(c.x);
     mb_free(c.y);
+    mb_free(c.said);
     return status;
 }

@@ -28,12 +28,15 @@ static void layout(mb_sampler *s) {
         float *y = mb_arena_take(a, model->row_size, sizeof(float));
         double *z = mb_arena_take(a, model->max_k, sizeof(double));
         int32_t *kept = mb_arena_take(a, model->variables, sizeof *kept);
+        double *said =
+            model->link_count > 0 ? mb_arena_take(a, model->size, sizeof(double)) : NULL;
         if (s->chains == NULL) continue;
         s->chains[c] = (mb_chain){.field = s->field,
                                   .observed = s->observed + c * model->variables,
                                   .x = s->states + c * model->variables,
                                   .y = y,
                                   .z = z,
+                                  .said = said,
                                   .kept = kept};
     }
 }
@@ -95,6 +98,7 @@ mb_status mb_sampler_place(mb_sampler *s, size_t chain, uint64_t stream) {
                            chain, v);
         }
     }
+    mb_chain_listen(c);
     mb_chain_sum(c);
     return MB_OK;
 }

@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "operator/link.h"
 #include "solver/solver.h"
 
 /* What the next application of Phi is for. */
@@ -337,6 +338,10 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
     MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, biases,
                            worker->rows == SOME_ROWS, &worker->gradient));
     worker->rows = NO_ROWS;
+    for (size_t i = 0; i < count; ++i) {
+        const int32_t *observed = worker->slots[i].observed;
+        if (observed) mb_links_gradient(task->solver->model, observed, w[i], worker->gradient.link);
+    }
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
 }
@@ -367,6 +372,7 @@ static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call
                     .finish = add_gradient,
                     .round = add_rows,
                     .batch = batch,
+                    .observed = call->gradient ? call->observed : NULL, /* no part of the system */
                     .biases = solver->biases,
                     .together = true,
                     .call = call};

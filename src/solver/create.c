@@ -39,6 +39,7 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
     s->sweep = (mb_sweep){.a = t[0], .c = t[1], .w = t[2], .phi_w = t[3], .s = t[4], .total = t[5]};
     s->products = (mb_products){.phi_v = t[0], .phi_w = t[1]};
     s->fb.lambda = mb_arena_take(arena, model->variables, real);
+    s->field = model->link_count > 0 ? mb_arena_take(arena, n, real) : NULL;
     for (int64_t i = 0; i < solver->settings.anderson; ++i) {
         s->fb.dt[i] = mb_arena_take(arena, n, real);
         s->fb.dr[i] = mb_arena_take(arena, n, real);
@@ -53,6 +54,9 @@ static void worker_layout(const mb_solver *solver, mb_worker *worker) {
     worker->slots = mb_arena_take(&worker->arena, solver->lanes, sizeof *worker->slots);
     for (size_t i = 0; i < solver->lanes; ++i) {
         slot_layout(solver, &worker->arena, worker->arena.base ? &worker->slots[i] : NULL);
+    }
+    if (solver->model->link_count > 0) {
+        worker->field = mb_arena_take(&worker->arena, solver->model->size, sizeof(double));
     }
 }
 

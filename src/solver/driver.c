@@ -7,15 +7,23 @@
 
 /* Loads free slots, from the samples [*next, end). */
 static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next, size_t end) {
+    const mb_model *model = task->solver->model;
     for (size_t i = 0; i < task->solver->lanes && *next < end; ++i) {
         mb_slot *slot = &worker->slots[i];
         if (slot->busy) continue;
         slot->sample = (*next)++;
-        slot->biases = task->biases ? mb_sample_of(task->solver, slot, task->biases) : NULL;
+        const float *own = task->biases ? mb_sample_of(task->solver, slot, task->biases) : NULL;
+        slot->observed = task->observed ? task->observed + slot->sample * model->variables : NULL;
+        slot->biases = mb_sample_biases(model, slot->observed, own, worker->field, slot->field);
         slot->busy = true;
         MB_TRY(task->load(task, worker, slot));
     }
     return MB_OK;
+}
+
+/* Whether samples have biases of their own. */
+static bool own_biases(const mb_task *task) {
+    return task->biases || (task->observed && task->solver->model->link_count > 0);
 }
 
 /* How the next application of Phi is computed. As long as no sample has left the common start,
@@ -26,7 +34,7 @@ static mb_affine relative_to(const mb_task *task, const mb_worker *worker) {
     bool fresh = task->starts && solver->start_g_known;
     for (size_t i = 0; i < worker->active_count; ++i) fresh = fresh && worker->active[i]->fresh;
     if (fresh) return (mb_affine){solver->start_q, solver->start_g};
-    bool shared = worker->bias && task->biases == NULL;
+    bool shared = worker->bias && !own_biases(task);
     return (mb_affine){.plus = shared ? mb_phi_bias(worker->phi) : NULL};
 }
 
@@ -51,7 +59,7 @@ static mb_status apply_busy(const mb_task *task, mb_worker *worker) {
     }
     double began = mb_clock();
     MB_TRY(mb_phi_apply(worker->phi, worker->active_count, in, out, affine));
-    for (size_t i = 0; task->biases && worker->bias && i < worker->active_count; ++i) {
+    for (size_t i = 0; own_biases(task) && worker->bias && i < worker->active_count; ++i) {
         mb_slot_add_biases(task->solver, worker, worker->active[i], out[i]);
     }
     worker->ms_operator += mb_clock() - began;

@@ -51,6 +51,7 @@ typedef struct refinement {
     double *u, *from, *y, *q, *g;   /* [count][size]                     */
     double *bounds;                 /* [count][variables]                */
     float *qf, *d, *w, *phi_w;      /* [count][size]: the linear systems */
+    float *fields;                  /* [count][size]: the biases, where links are part of them */
     int32_t *system_observed;
     size_t *system;                 /* [count]: which samples            */
     double *room;                   /* [workers][mb_exact_room]          */
@@ -61,9 +62,9 @@ typedef struct refinement {
 static void layout(refinement *r) {
     size_t n = GROUP * r->solver->model->size, v = GROUP * r->solver->model->variables;
     double **reals[] = {&r->u, &r->from, &r->y, &r->q, &r->g};
-    float **floats[] = {&r->qf, &r->d, &r->w, &r->phi_w};
+    float **floats[] = {&r->qf, &r->d, &r->w, &r->phi_w, &r->fields};
     for (size_t i = 0; i < 5; ++i) *reals[i] = mb_arena_take(&r->arena, n, sizeof(double));
-    for (size_t i = 0; i < 4; ++i) *floats[i] = mb_arena_take(&r->arena, n, sizeof(float));
+    for (size_t i = 0; i < 5; ++i) *floats[i] = mb_arena_take(&r->arena, n, sizeof(float));
     r->bounds = mb_arena_take(&r->arena, v, sizeof(double));
     r->system_observed = mb_arena_take(&r->arena, v, sizeof(int32_t));
     r->system = mb_arena_take(&r->arena, GROUP, sizeof(size_t));
@@ -433,6 +434,20 @@ static void leave_group(refinement *r) {
     memset(r->g, 0, r->count * model->size * sizeof *r->g);
 }
 
+/* r->biases of the group that begins with sample `first`. */
+static void group_biases(refinement *r, size_t first) {
+    const mb_model *model = r->solver->model;
+    const float *own = r->solver->biases;
+    r->biases = own ? own + first * model->size : NULL;
+    if (model->link_count == 0 || r->observed == NULL) return;
+    for (size_t n = 0; n < r->count; ++n) {
+        mb_sample_biases(model, r->observed + n * model->variables,
+                         own ? own + (first + n) * model->size : NULL, r->solver->worker[0].field,
+                         r->fields + n * model->size);
+    }
+    r->biases = r->fields;
+}
+
 static mb_status refine(refinement *r, size_t batch, const int32_t *observed, const float *start,
                         double *q, double *logits, double *bounds, mb_result *results,
                         mb_report *report) {
@@ -442,7 +457,7 @@ static mb_status refine(refinement *r, size_t batch, const int32_t *observed, co
         r->count = batch - first < GROUP ? batch - first : GROUP;
         r->observed = observed ? observed + first * variables : NULL;
         r->start = start + first * size;
-        r->biases = r->solver->biases ? r->solver->biases + first * size : NULL;
+        group_biases(r, first);
         if (first > 0 && mb_solver_stopping(r->solver))
             leave_group(r);
         else

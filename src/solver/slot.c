@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "operator/link.h"
 #include "solver/solver.h"
 
 void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
@@ -30,6 +31,15 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
         }
         slot->hidden_count[i] = count;
     }
+}
+
+const float *mb_sample_biases(const mb_model *model, const int32_t *observed, const float *own,
+                              double *room, float *out) {
+    if (model->link_count == 0 || observed == NULL) return own;
+    for (size_t i = 0; i < model->size; ++i) room[i] = own ? own[i] : 0;
+    mb_links_add(model, observed, room);
+    for (size_t i = 0; i < model->size; ++i) out[i] = (float)room[i];
+    return out;
 }
 
 void mb_slot_start(const mb_solver *solver, const mb_worker *worker, mb_slot *slot) {

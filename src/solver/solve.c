@@ -169,6 +169,7 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
                     .advance = advance,
                     .batch = batch,
                     .bias = true,
+                    .observed = observed,
                     .biases = solver->biases,
                     .starts = true,
                     .careful = settings->stop == MB_STOP_CERTIFICATE,

@@ -156,7 +156,9 @@ typedef struct mb_products {
 
 typedef struct mb_slot {
     size_t sample;
+    const int32_t *observed; /* [variables]; NULL: nothing is                  */
     const float *biases; /* the sample's own, beside the model's; NULL: none */
+    float *field;        /* [size]: these, where links are part of them      */
     bool busy, fresh; /* fresh: still at the common start of all samples */
     const float *in;  /* what Phi is applied to next ... */
     float *out;       /* ... and where the result goes   */
@@ -180,6 +182,7 @@ typedef struct mb_worker {
     size_t active_count;
     size_t in_hand; /* slots that were loaded together                */
     bool bias;      /* Phi is applied with the bias: see mb_task.bias */
+    double *field;  /* [size]: b of a sample as it is summed up, with links */
     mb_gradient gradient;
     mb_gradient part; /* unrolled: of the samples in hand ...                       */
     bool spoilt;      /* ... and something of one that ended badly is already in it */
@@ -240,7 +243,8 @@ typedef struct mb_task {
     mb_status (*finish)(const struct mb_task *task, mb_worker *worker, bool *again);
     size_t batch;
     bool bias;   /* out = Phi in + b, unless worker->bias is changed on the way         */
-    const float *biases; /* [batch][size]: added to b, or NULL: what is then slot->biases */
+    const int32_t *observed; /* [batch][variables], or NULL: what links hear             */
+    const float *biases; /* [batch][size]: added to b, or NULL. With what links say: slot->biases */
     bool starts; /* samples begin at the solver's start; `load` says which are fresh    */
     bool together;
     bool careful;     /* see mb_phi_careful     */
@@ -320,6 +324,11 @@ typedef struct mb_observing {
 
 void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *observed,
                      mb_observing rows);
+
+/* The biases of a sample beside the model's: `own` [size], or NULL, and what links make of `observed`
+ * [variables], or NULL; the sum is written to `out` [size] if there is one, rounded once. NULL: none.  */
+const float *mb_sample_biases(const mb_model *model, const int32_t *observed, const float *own,
+                              double *room, float *out);
 
 /* slot->solve.q, and u = log q, where a sample begins. With biases of its own it is not the common
  * start, but what that becomes when they are added to its logits: of softmax(b), softmax(b + its own). */

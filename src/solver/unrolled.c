@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "operator/link.h"
 #include "solver/solver.h"
 
 typedef struct unrolled_call {
@@ -315,7 +316,14 @@ static mb_status finish(const mb_task *task, mb_worker *worker, bool *again) {
         return MB_OK;
     }
     if (call->gradient) mb_gradient_add(&worker->gradient, &worker->part);
-    for (size_t i = 0; i < worker->in_hand; ++i) give_back(task, worker, &worker->slots[i]);
+    for (size_t i = 0; i < worker->in_hand; ++i) {
+        const mb_slot *slot = &worker->slots[i];
+        if (call->gradient && slot->observed && slot->sweep.result.outcome == MB_CONVERGED) {
+            mb_links_gradient(task->solver->model, slot->observed, slot->sweep.total,
+                              worker->gradient.link);
+        }
+        give_back(task, worker, &worker->slots[i]);
+    }
     return MB_OK;
 }
 
@@ -360,6 +368,7 @@ mb_status mb_solver_unrolled(mb_solver *solver, size_t batch, const int32_t *obs
                     .finish = finish,
                     .batch = batch,
                     .bias = true,
+                    .observed = observed,
                     .biases = solver->biases,
                     .together = true,
                     .call = &call};

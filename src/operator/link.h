@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Links: what observed variables say to others beside Phi. The link U_ij takes the one-hot values of the
+ * observed variables of tier j to biases of tier i; of a sample with x_o observed,
+ *
+ *     z = Phi q + b + U x_o.
+ *
+ * Observed variables do not move, so U needs no constraint: F is as convex as without, for every x_o.
+ * It costs one pass over the observed variables per solve, and none per iteration.
+ */
+#ifndef MB_OPERATOR_LINK_H
+#define MB_OPERATOR_LINK_H
+
+#include "operator/model.h"
+
+/* field [size] += U x_o, in double. observed: [variables]. */
+void mb_links_add(const mb_model *model, const int32_t *observed, double *field);
+
+/* gradient [link_weights] += that of w'U x_o. */
+void mb_links_gradient(const mb_model *model, const int32_t *observed, const float *w,
+                       double *gradient);
+
+/* Random weights: links->start over the root of the observed variables that an entry may hear. */
+double mb_link_deviation(const mb_model *model, const mb_link *link);
+
+#endif
