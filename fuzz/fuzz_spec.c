@@ -26,11 +26,11 @@ static void same_tiers(const mb_model_desc *a, const mb_model_desc *b) {
     }
 }
 
-static void same_blocks(const mb_model_desc *a, const mb_model_desc *b) {
-    FUZZ_CHECK(a->block_count == b->block_count);
-    for (size_t i = 0; i < a->block_count; ++i) {
-        const mb_block_desc *s = &a->blocks[i], *t = &b->blocks[i];
-        FUZZ_CHECK(s->row < a->tier_count && s->column < a->tier_count);
+/* Blocks, or links. */
+static void same_blocks(size_t tiers, const mb_block_desc *a, const mb_block_desc *b, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        const mb_block_desc *s = &a[i], *t = &b[i];
+        FUZZ_CHECK(s->row < tiers && s->column < tiers);
         FUZZ_CHECK(s->kind == MB_DENSE || (s->kernel >= 1 && s->stride >= 1));
         FUZZ_CHECK(s->row == t->row && s->column == t->column && s->kind == t->kind);
         FUZZ_CHECK(s->kernel == t->kernel && s->stride == t->stride && s->padding == t->padding);
@@ -55,7 +55,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(memcmp(&spec->solver, &again->solver, sizeof spec->solver) == 0);
     FUZZ_CHECK(spec->desc.m == again->desc.m && spec->desc.monotone == again->desc.monotone);
     same_tiers(&spec->desc, &again->desc);
-    same_blocks(&spec->desc, &again->desc);
+    const mb_model_desc *a = &spec->desc, *b = &again->desc;
+    FUZZ_CHECK(a->block_count == b->block_count && a->link_count == b->link_count);
+    same_blocks(a->tier_count, a->blocks, b->blocks, a->block_count);
+    same_blocks(a->tier_count, a->links, b->links, a->link_count);
     mb_spec_destroy(again);
     mb_spec_destroy(spec);
     return 0;

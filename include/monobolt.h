@@ -142,12 +142,12 @@ typedef struct mb_model_desc {
                       (1+m)-strongly convex                                                  */
     bool monotone; /* false: A is used as it is, m is ignored, uniqueness is not guaranteed  */
     bool center;   /* use A_v (I - 11'/k): the same models, a larger budget                  */
-    const mb_block_desc *links; /* or NULL. U_ij is what *observed* variables of tier j say to tier i beside
-                      Phi: b + U x_o, summed in double and rounded once, is b below. It is not constrained
-                      (observed variables do not move). Weights: convolution [kernel][kernel][channels of
-                      j][channels of i], dense [size of j][size of i]; padding is ignored       */
+    const mb_block_desc *links; /* or NULL. The link U_ij maps one-hot values of *observed* variables of tier
+                      j = `column` to biases of tier i = `row`: U x_o (plus mb_solver_set_biases), summed in
+                      double, rounded once to float, is added to b. No constraint; padding is ignored. Weights:
+                      convolution [kernel][kernel][channels of j][channels of i], dense [size of j][size of i] */
     size_t link_count;
-    double reserved[2]; /* zero                                                       */
+    double reserved[2]; /* zero */
 } mb_model_desc;
 typedef struct mb_model mb_model;
 

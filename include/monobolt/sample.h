@@ -4,6 +4,9 @@
  *
  *     p(x) = exp( 1/2 x'Phi x + b'x ) / Z,   x_v one-hot; with observations, of the hidden variables
  *
+ * With links b has U x_o in it: p and Z are those of the hidden variables given what is observed, and
+ * belong to no joint distribution. With nothing observed, links say nothing.
+ *
  * Gibbs sampling draws from p itself, and from p alone in the limit of many sweeps: chains of all
  * variables of a model, each drawn in turn from its exact conditional. Unmasking draws visible
  * variables of a network from what mean field says of them, some at a time: what is drawn is shown from

@@ -80,16 +80,16 @@ static const mb_setting *block_table(size_t *count) {
         {"padding", MB_CHOICE, offsetof(block_values, padding), .fallback = MB_SAME,
          .choices = padding_names, .help = "what happens at the border"},
         {"start", MB_REAL, offsetof(block_values, start), .fallback = 1, .low = 0, .high = 1e3,
-         .low_open = true, .help = "initial weights, relative to those of the other blocks that leave the tier"},
+         .low_open = true, .help = "size of the initial weights; of a block relative to others that leave its tier"},
         {"rate", MB_REAL, offsetof(block_values, rate), .fallback = 1, .low = 0, .high = 1e3,
-         .low_open = true, .help = "learning rate, relative to that of the other blocks"},
+         .low_open = true, .help = "learning rate, relative to the trainer's"},
     };
     *count = sizeof table / sizeof *table;
     return table;
 }
 
-/* What depends on the machine or on the moment is not the model's. */
 static const char *const link_without[] = {"padding", NULL};
+/* What depends on the machine or on the moment is not the model's. */
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
 
 typedef struct data_values {
@@ -150,8 +150,8 @@ static const mb_ini_type types[TYPE_COUNT] = {
                .table = block_table},
     [LINK] = {.name = "link",
               .usage = "[link TIER FROM-TIER]",
-              .help = "what the observed variables of one tier say to another, beside Phi: a map without "
-                      "constraint, from one-hot values to biases",
+              .help = "the link U_ij: maps the values of the observed variables of tier j (second) to biases "
+                      "of tier i; its weights are not constrained",
               .words = 3,
               .size = sizeof(block_values),
               .table = block_table,

@@ -27,7 +27,7 @@
 #define MB_STRIDE_MAX 16
 #define MB_GAIN_MAX 1e6
 #define MB_BLOCK_FACTOR_MAX 1e3 /* of `start` and `rate` */
-#define MB_LINK_WEIGHT_MAX 1e20 /* so that sums of any number of them are finite in float */
+#define MB_LINK_WEIGHT_MAX 1e20f /* so that sums of any number of them are finite in float */
 #define MB_TIERS_MAX 64 /* more would be a mistake in the description */
 
 /* One of the categorical variables of a cell. */
