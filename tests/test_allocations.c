@@ -38,6 +38,13 @@ int __wrap_posix_memalign(void **block, size_t alignment, size_t size) {
     return __atomic_add_fetch(&allocations, 1, __ATOMIC_RELAXED), __real_posix_memalign(block, alignment, size);
 }
 
+/* To a model of random_spec_make with stride 2: from pixels, and back from the table. */
+static const mb_block_desc links[] = {{1, 0, MB_CONVOLUTION, 3, 2}, {0, 2, MB_DENSE}};
+
+static void add_links(random_spec *spec) {
+    spec->desc.links = links, spec->desc.link_count = 2;
+}
+
 /* Model and solver are created again and again, failing one allocation later each time. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
@@ -45,6 +52,7 @@ static void test_every_allocation_fails(void **state) {
     mb_random r;
     mb_random_seed(&r, 1);
     random_spec_make(&spec, &r, 2, MB_SAME, true, 0.01);
+    add_links(&spec);
     bool complete = false;
     long failures = 0;
     for (long n = 1; !complete; ++n) {
@@ -90,6 +98,7 @@ static void test_solve_allocates_nothing(void **state) {
             mb_solver *unrolled;
             mb_random_seed(&r, 2);
             random_spec_make(&spec, &r, 2, MB_FULL, true, 0.01);
+            add_links(&spec);
             assert_ok(mb_model_create(&model, &spec.desc));
             random_parameters(model, &r, 0.4, 1);
             mb_solver_settings_default(&s);
@@ -101,19 +110,21 @@ static void test_solve_allocates_nothing(void **state) {
             float *parameters = mb_model_parameters(model, &count);
             float *q = malloc(B * n * sizeof(float)), *d = malloc(B * n * sizeof(float)), *gradient = calloc(count, sizeof(float));
             for (size_t i = 0; i < B * n; ++i) d[i] = (float)mb_random_normal(&r);
+            int32_t *observed = calloc(B * mb_model_variables(model), sizeof *observed);
+            for (size_t i = 0; i < B * mb_model_variables(model); ++i) observed[i] = i % 2 ? MB_HIDDEN : 0;
             long before = __atomic_load_n(&allocations, __ATOMIC_RELAXED);
             assert_true(before > 10); /* the counter counts */
             for (int round = 0; round < 2; ++round) {
-                assert_ok(mb_solver_solve(solver, B, NULL, NULL, q, NULL, results, NULL));
-                assert_ok(mb_solver_adjoint(solver, B, NULL, q, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
-                assert_ok(mb_solver_solve(unrolled, B, NULL, NULL, q, NULL, results, NULL));
-                assert_ok(mb_solver_unrolled(unrolled, B, NULL, results, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
+                assert_ok(mb_solver_solve(solver, B, observed, NULL, q, NULL, results, NULL));
+                assert_ok(mb_solver_adjoint(solver, B, observed, q, NULL, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
+                assert_ok(mb_solver_solve(unrolled, B, observed, NULL, q, NULL, results, NULL));
+                assert_ok(mb_solver_unrolled(unrolled, B, observed, results, MB_WRT_LOGITS, d, NULL, gradient, NULL, NULL));
                 /* a step of learning: new parameters, new normalisation, new spectrum */
                 for (size_t i = 0; i < count; ++i) parameters[i] -= 1e-6f * gradient[i];
                 assert_ok(mb_model_update(model));
             }
             assert_int_equal(__atomic_load_n(&allocations, __ATOMIC_RELAXED), before);
-            free(q), free(d), free(gradient);
+            free(q), free(d), free(gradient), free(observed);
             mb_solver_destroy(solver), mb_solver_destroy(unrolled);
             mb_model_destroy(model);
         }
