@@ -66,30 +66,48 @@ static void print_tiers(const mb_model *model, const findings *f) {
     }
 }
 
+/* The blocks, or the links; `first`: the number of the first one's weights. */
+static void print_maps(const mb_model *model, const char *const *titles, const mb_block_desc *maps,
+                       size_t count, size_t first) {
+    const mb_model_desc *desc = mb_model_describe(model);
+    if (count == 0 && first > 0) return;
+    printf("\n%-12s %-12s %-13s %6s %6s %7s %10s\n", titles[0], titles[1], titles[2], "kernel",
+           "stride", titles[3], "weights");
+    for (size_t b = 0; b < count; ++b) {
+        const mb_block_desc *map = &maps[b];
+        size_t weights;
+        mb_model_weights((mb_model *)(uintptr_t)model, first + b, &weights);
+        printf("%-12.12s %-12.12s ", desc->tiers[map->row].name, desc->tiers[map->column].name);
+        if (map->kind == MB_DENSE)
+            printf("%-13s %6s %6s %7s %10zu\n", "dense", "", "", "", weights);
+        else
+            printf("%-13s %6u %6u %7s %10zu\n", "convolution", map->kernel, map->stride,
+                   titles[3][0] == '\0' ? "" : map->padding == MB_FULL ? "full" : "same", weights);
+    }
+}
+
+static void note_alone(const mb_model_desc *desc) {
+    for (size_t t = 0; t < desc->tier_count; ++t) {
+        bool leaves = false, linked = false;
+        for (size_t b = 0; b < desc->block_count; ++b) leaves |= desc->blocks[b].column == t;
+        for (size_t l = 0; l < desc->link_count; ++l) {
+            linked |= desc->links[l].column == t || desc->links[l].row == t;
+        }
+        if (leaves) continue;
+        printf("\nnote: no block leaves tier %s, so its variables interact with nothing%s\n",
+               desc->tiers[t].name, linked ? ", but for links" : "");
+    }
+}
+
 static void print_model(const mb_model *model, size_t parameters, const findings *f) {
     const mb_model_desc *desc = mb_model_describe(model);
     const mb_spectrum *s = &f->spectrum;
     print_tiers(model, f);
-    printf("\n%-12s %-12s %-13s %6s %6s %7s %10s\n", "row space", "from tier", "block", "kernel",
-           "stride", "padding", "weights");
-    for (size_t b = 0; b < desc->block_count; ++b) {
-        const mb_block_desc *block = &desc->blocks[b];
-        size_t count;
-        mb_model_weights((mb_model *)(uintptr_t)model, b, &count);
-        printf("%-12.12s %-12.12s ", desc->tiers[block->row].name, desc->tiers[block->column].name);
-        if (block->kind == MB_DENSE)
-            printf("%-13s %6s %6s %7s %10zu\n", "dense", "", "", "", count);
-        else
-            printf("%-13s %6u %6u %7s %10zu\n", "convolution", block->kernel, block->stride,
-                   block->padding == MB_FULL ? "full" : "same", count);
-    }
-    for (size_t t = 0; t < desc->tier_count; ++t) {
-        bool leaves = false;
-        for (size_t b = 0; b < desc->block_count; ++b) leaves |= desc->blocks[b].column == t;
-        if (leaves) continue;
-        printf("\nnote: no block leaves tier %s, so its variables interact with nothing\n",
-               desc->tiers[t].name);
-    }
+    static const char *const block_titles[] = {"row space", "from tier", "block", "padding"};
+    static const char *const link_titles[] = {"to tier", "observed in", "link", ""};
+    print_maps(model, block_titles, desc->blocks, desc->block_count, 0);
+    print_maps(model, link_titles, desc->links, desc->link_count, desc->block_count);
+    note_alone(desc);
     printf("\nparameters   %zu\n", parameters);
     printf("variables    %zu (%zu entries)\n", mb_model_variables(model), mb_model_size(model));
     if (desc->monotone)
@@ -111,10 +129,36 @@ static void print_model(const mb_model *model, size_t parameters, const findings
     }
 }
 
+/* As print_maps; only blocks have a padding. */
+static json_t *json_maps(const mb_model *model, const mb_block_desc *maps, size_t count,
+                         size_t first) {
+    const mb_model_desc *desc = mb_model_describe(model);
+    json_t *list = json_array();
+    for (size_t b = 0; b < count; ++b) {
+        const mb_block_desc *map = &maps[b];
+        bool dense = map->kind == MB_DENSE;
+        size_t weights;
+        mb_model_weights((mb_model *)(uintptr_t)model, first + b, &weights);
+        json_t *entry = json_pack("{s:s,s:s,s:s,s:I}", "row", desc->tiers[map->row].name,
+                                  "column", desc->tiers[map->column].name, "kind",
+                                  dense ? "dense" : "convolution", "weights", (json_int_t)weights);
+        if (!dense) {
+            json_object_set_new(entry, "kernel", json_integer(map->kernel));
+            json_object_set_new(entry, "stride", json_integer(map->stride));
+        }
+        if (!dense && maps == desc->blocks) {
+            json_object_set_new(entry, "padding",
+                                json_string(map->padding == MB_FULL ? "full" : "same"));
+        }
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
 static json_t *json_model(const mb_model *model, size_t parameters, const findings *f) {
     const mb_model_desc *desc = mb_model_describe(model);
     const mb_spectrum *s = &f->spectrum;
-    json_t *tiers = json_array(), *blocks = json_array();
+    json_t *tiers = json_array();
     for (size_t t = 0; t < desc->tier_count; ++t) {
         mb_tier_info info;
         const mb_tier_desc *tier = &desc->tiers[t];
@@ -136,25 +180,10 @@ static json_t *json_model(const mb_model *model, size_t parameters, const findin
                       (json_int_t)info.clamped, "inhibited", (json_int_t)info.inhibited, "step",
                       cli_json_number(f->steps[t]), "entropy", cli_json_number(f->entropy[t])));
     }
-    for (size_t b = 0; b < desc->block_count; ++b) {
-        const mb_block_desc *block = &desc->blocks[b];
-        bool dense = block->kind == MB_DENSE;
-        size_t count;
-        mb_model_weights((mb_model *)(uintptr_t)model, b, &count);
-        json_t *entry = json_pack("{s:s,s:s,s:s,s:I}", "row", desc->tiers[block->row].name,
-                                  "column", desc->tiers[block->column].name, "kind",
-                                  dense ? "dense" : "convolution", "weights", (json_int_t)count);
-        if (!dense) {
-            json_object_set_new(entry, "kernel", json_integer(block->kernel));
-            json_object_set_new(entry, "stride", json_integer(block->stride));
-            json_object_set_new(entry, "padding",
-                                json_string(block->padding == MB_FULL ? "full" : "same"));
-        }
-        json_array_append_new(blocks, entry);
-    }
     return json_pack(
-        "{s:o,s:o,s:I,s:I,s:I,s:b,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "tiers", tiers,
-        "blocks", blocks, "parameters", (json_int_t)parameters, "variables",
+        "{s:o,s:o,s:o,s:I,s:I,s:I,s:b,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "tiers", tiers,
+        "blocks", json_maps(model, desc->blocks, desc->block_count, 0), "links",
+        json_maps(model, desc->links, desc->link_count, desc->block_count), "parameters", (json_int_t)parameters, "variables",
         (json_int_t)mb_model_variables(model), "entries", (json_int_t)mb_model_size(model),
         "monotone", desc->monotone, "m", desc->monotone ? cli_json_number(desc->m) : json_null(),
         "center", desc->center, "lambda_max", cli_json_number(s->lambda_max), "lambda_max_bound",
@@ -339,7 +368,7 @@ const cli_command command_inspect = {
     .most = 1,
     .about = "Reads a spec (models/*.ini) and gives it random weights at its spectral budget, or a "
              "network's file (.safetensors) with the weights it has; "
-             "prints its tiers, blocks and parameters, the number of border and stride classes, "
+             "prints its tiers, blocks, links and parameters, the number of border and stride classes, "
              "gains, norms and steps, how decided a network's marginals are, "
              "the ends of the spectrum of Phi, and the constant of "
              "the certificate.",
