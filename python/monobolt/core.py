@@ -53,7 +53,8 @@ class Tier:
 @dataclass
 class Block:
     """A_ij: maps tier `column` into the row space of tier `row` (names, or numbers). With a kernel it is a
-    convolution, without one a dense map."""
+    convolution, without one a dense map. As a link, U_ij: maps the values of the observed variables of tier
+    `column` to biases of tier `row`; padding is ignored."""
     row: Union[int, str]
     column: Union[int, str]
     kernel: int = 0
@@ -94,14 +95,15 @@ class Model(Handle):
     """A monotone Boltzmann machine: tiers of variables, blocks between them, parameters.
 
         Model([Tier("x", 4, 8, 8), Tier("h", 2, groups=16)], [Block("h", "x"), Block("h", "h")])
+        Model([...], [...], links=[Block("h", "x")])    # what observed x say to h beside Phi
         Model.load("models/tiny.ini");  Model.parse(text)
 
     m in (-1, 1): the larger, the smaller the weights may be; monotone=False lifts that limit, and with
     it the proof that the answer is unique. Weights are drawn with `seed`; None leaves them at zero.
     """
 
-    def __init__(self, tiers: Sequence[Tier], blocks: Sequence[Block], *, m: float = -0.9,
-                 monotone: bool = True, center: bool = True, seed: Optional[int] = 1):
+    def __init__(self, tiers: Sequence[Tier], blocks: Sequence[Block], *, links: Sequence[Block] = (),
+                 m: float = -0.9, monotone: bool = True, center: bool = True, seed: Optional[int] = 1):
         names = [t.name for t in tiers]
         keep: List[Any] = []
 
@@ -111,7 +113,7 @@ class Model(Handle):
 
         def number(tier: Union[int, str]) -> int:
             if isinstance(tier, str) and tier not in names:
-                raise ValueError("a block names the tier '%s'; there are: %s" % (tier, ", ".join(names)))
+                raise ValueError("a block or link names the tier '%s'; there are: %s" % (tier, ", ".join(names)))
             return names.index(tier) if isinstance(tier, str) else tier
 
         c_tiers = kept(ffi.new("mb_tier_desc[]", max(len(tiers), 1)))
@@ -123,19 +125,22 @@ class Model(Handle):
             else:
                 to.cardinalities = kept(ffi.new("uint32_t[]", [int(k) for k in tier.cardinality]))
                 to.groups = len(tier.cardinality)
-        c_blocks = kept(ffi.new("mb_block_desc[]", max(len(blocks), 1)))
-        for to, block in zip(c_blocks, blocks):
-            if block.padding not in ("same", "full"):
-                raise ValueError("padding is 'same' or 'full', not '%s'" % block.padding)
-            to.row, to.column = number(block.row), number(block.column)
-            to.kind = lib.MB_CONVOLUTION if block.kernel else lib.MB_DENSE
-            if block.kernel:
-                to.kernel, to.stride = block.kernel, block.stride
-            to.padding = lib.MB_FULL if block.padding == "full" else lib.MB_SAME
-            to.start, to.rate = block.start, block.rate
+        def described(blocks: Sequence[Block]) -> Any:
+            made = kept(ffi.new("mb_block_desc[]", max(len(blocks), 1)))
+            for to, block in zip(made, blocks):
+                if block.padding not in ("same", "full"):
+                    raise ValueError("padding is 'same' or 'full', not '%s'" % block.padding)
+                to.row, to.column = number(block.row), number(block.column)
+                to.kind = lib.MB_CONVOLUTION if block.kernel else lib.MB_DENSE
+                if block.kernel:
+                    to.kernel, to.stride = block.kernel, block.stride
+                to.padding = lib.MB_FULL if block.padding == "full" else lib.MB_SAME
+                to.start, to.rate = block.start, block.rate
+            return made
+
         desc = ffi.new("mb_model_desc *", {
-            "tiers": c_tiers, "tier_count": len(tiers), "blocks": c_blocks, "block_count": len(blocks),
-            "m": m, "monotone": monotone, "center": center})
+            "tiers": c_tiers, "tier_count": len(tiers), "blocks": described(blocks),
+            "block_count": len(blocks), "links": described(links), "link_count": len(links), "m": m, "monotone": monotone, "center": center})
         self._take(create("mb_model", lib.mb_model_destroy, lib.mb_model_create, desc))
         self._initialise(seed)
 
@@ -195,7 +200,7 @@ class Model(Handle):
         return self._array(lib.mb_model_parameters)
 
     def weights(self, block: int) -> Array:
-        """Of one block, likewise."""
+        """Of one block, likewise; links are counted on after the blocks."""
         return self._array(lib.mb_model_weights, block)
 
     def bias(self, tier: Union[int, str]) -> Array:
@@ -231,8 +236,17 @@ class Model(Handle):
     @property
     def blocks(self) -> List[Block]:
         desc = lib.mb_model_describe(self.handle)
+        return self._blocks(desc, desc.blocks[0:desc.block_count])
+
+    @property
+    def links(self) -> List[Block]:
+        desc = lib.mb_model_describe(self.handle)
+        return self._blocks(desc, desc.links[0:desc.link_count])
+
+    @staticmethod
+    def _blocks(desc: Any, blocks: Any) -> List[Block]:
         made = []
-        for b in desc.blocks[0:desc.block_count]:
+        for b in blocks:
             kernel = b.kernel if b.kind == lib.MB_CONVOLUTION else 0
             made.append(Block(text(desc.tiers[b.row].name), text(desc.tiers[b.column].name), kernel,
                               b.stride if kernel else 1, "full" if b.padding == lib.MB_FULL else "same",

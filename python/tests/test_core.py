@@ -239,6 +239,45 @@ def test_models_of_specs_and_descriptions(root, tmp_path):
     assert solver.settings["tolerance"] > 0
 
 
+def test_links_are_biases_from_what_is_observed(random):
+    links = [mb.Block("h", "x", start=0.5, rate=2.0), mb.Block("x", "x", kernel=3), mb.Block("x", "h")]
+    model, plain = small(links=links), small()
+    assert model.links == links and plain.links == [] and model.blocks == plain.blocks
+    model.parameters[:] = random.randn(model.parameters.size) * 0.4
+    plain.parameters[:] = model.parameters[:plain.parameters.size]
+    model.update(), plain.update()
+    x, h = model.tiers
+    seen = some_observed(model, random)
+    one_hot, at = np.zeros((len(seen), model.size)), 0
+    for v, k in enumerate(k for t in model.tiers for k in t.cardinalities * (t.height * t.width)):
+        shown = seen[:, v] != mb.HIDDEN
+        one_hot[shown, at + seen[shown, v]] = 1
+        at += k
+    said = np.zeros_like(one_hot)
+    said[:, h.offset:] += one_hot[:, :x.size] @ model.weights(3).reshape(x.size, h.size)
+    said[:, :x.size] += one_hot[:, h.offset:] @ model.weights(5).reshape(h.size, x.size)
+    kernel, grid = model.weights(4).reshape(3, 3, 3, 3), one_hot[:, :x.size].reshape(-1, 2, 3, 3)
+    padded = np.pad(grid, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for a in range(3):
+        for b in range(3):
+            said[:, :x.size] += (padded[:, a:a + 2, b:b + 3] @ kernel[a, b]).reshape(len(seen), -1)
+    with mb.Solver(model, tolerance=1e-6) as linked, mb.Solver(plain, tolerance=1e-6) as other:
+        answer, same = linked.solve(seen), other.solve(seen, biases=said.astype(np.float32))
+        assert np.allclose(answer.q, same.q, atol=1e-5)
+        assert np.allclose(answer.free_energies, same.free_energies, atol=1e-4)
+        dloss = random.randn(*answer.q.shape).astype(np.float32)
+        made = linked.adjoint(answer, dloss, observed=seen)
+        reference = one_hot[:, :x.size].T @ made.w[:, h.offset:]
+        start = plain.parameters.size
+        assert np.allclose(made.gradient[start:start + reference.size], reference.ravel(), atol=1e-5)
+    with pytest.raises(IndexError):
+        model.weights(6)
+    with pytest.raises(ValueError, match="link 1 .h x.: stride 1"):
+        small(links=[mb.Block("h", "x", kernel=3)])
+    with pytest.raises(ValueError, match="names the tier 'y'"):
+        small(links=[mb.Block("h", "y")])
+
+
 def test_log_z_by_counting(random):
     model = mb.Model([mb.Tier("x", 2, groups=3)], [mb.Block("x", "x")])
     randomise(model, random)
