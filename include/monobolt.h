@@ -105,14 +105,14 @@ typedef struct mb_tier_desc {
     const uint32_t *cardinalities; /* NULL, or `groups` numbers (1 x 1 tiers only)      */
     double gain;           /* at least 1: ||A_v||_2^2 may grow to gain (1 - m); 0 means 1.
                               Above 1 - m a variable inhibits itself, see mb_model_desc */
-    double reserved[2];    /* zero                                                      */
+    size_t rows;           /* channels of its row space; 0: as many as the tier has     */
+    double reserved[1];    /* zero                                                      */
 } mb_tier_desc;
 
 typedef enum mb_block_kind { MB_CONVOLUTION, MB_DENSE } mb_block_kind;
 typedef enum mb_padding { MB_SAME, MB_FULL } mb_padding;
-
-/* The block A_ij maps tier j = `column` into row space i = `row`, which has the channels of
- * tier i. Weights: convolution [channels of i][channels of j][kernel][kernel];
+/* The block A_ij maps tier j = `column` into row space i = `row`, of `rows` channels.
+ * Weights: convolution [rows of i][channels of j][kernel][kernel];
  * dense [size of row space i][size of tier j].
  *  same  the row space is the grid of tier i; kernels are cut at the border
  *  full  the row space grows until every cell of tier j has all its taps; the other blocks
@@ -155,7 +155,7 @@ MB_API mb_status mb_model_create(mb_model **model, const mb_model_desc *desc);
 MB_API mb_status mb_model_load_spec(mb_model **model, const char *path); /* models/x.ini */
 MB_API void mb_model_destroy(mb_model *model);
 
-MB_API const mb_model_desc *mb_model_describe(const mb_model *model); /* the model's own, names filled in */
+MB_API const mb_model_desc *mb_model_describe(const mb_model *model); /* its own, names and rows filled in */
 MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample    */
 MB_API size_t mb_model_variables(const mb_model *model); /* variables of one sample */
 

@@ -72,15 +72,16 @@ static inline double dense_top_eigenvalue(double *gram, int k) {
 static inline dense dense_build(const mb_model_desc *m, const double *params) {
     dense d = {0};
     size_t offset[64], row_offset[64];
-    int low_y[64], low_x[64], rows_y[64], rows_x[64], channels[64];
+    int low_y[64], low_x[64], rows_y[64], rows_x[64], channels[64], outs[64];
     for (size_t t = 0; t < m->tier_count; ++t) {
         int hy, hx;
         dense_rows(m, (uint32_t)t, true, &low_y[t], &hy), dense_rows(m, (uint32_t)t, false, &low_x[t], &hx);
         rows_y[t] = hy - low_y[t], rows_x[t] = hx - low_x[t];
         channels[t] = dense_channels(&m->tiers[t]);
+        outs[t] = m->tiers[t].rows ? (int)m->tiers[t].rows : channels[t];
         offset[t] = d.n, row_offset[t] = d.R;
         d.n += (size_t)m->tiers[t].height * m->tiers[t].width * (size_t)channels[t];
-        d.R += (size_t)(rows_y[t] * rows_x[t] * channels[t]);
+        d.R += (size_t)(rows_y[t] * rows_x[t] * outs[t]);
         d.variables += (size_t)m->tiers[t].height * m->tiers[t].width * m->tiers[t].groups;
     }
     d.A = calloc(d.R * d.n, sizeof(double)), d.phi = calloc(d.n * d.n, sizeof(double));
@@ -99,7 +100,7 @@ static inline dense dense_build(const mb_model_desc *m, const double *params) {
     for (size_t b = 0; b < m->block_count; ++b) {
         const mb_block_desc *B = &m->blocks[b];
         const mb_tier_desc *c = &m->tiers[B->column];
-        int H = (int)c->height, W = (int)c->width, C = channels[B->column], O = channels[B->row];
+        int H = (int)c->height, W = (int)c->width, C = channels[B->column], O = outs[B->row];
         if (B->kind == MB_DENSE) {
             int R = rows_y[B->row] * rows_x[B->row] * O;
             for (int r = 0; r < R; ++r)
@@ -265,6 +266,8 @@ static inline void random_spec_make(random_spec *s, mb_random *r, uint32_t strid
     s->tiers[2] = (mb_tier_desc){.name = "table", .height = 1, .width = 1, .groups = ragged};
     for (uint32_t g = 0; g < ragged; ++g) s->cards[2][g] = pick(r, 1, 5);
     s->tiers[2].cardinalities = s->cards[2];
+    /* row spaces as wide as the tier, or narrower, or wider; nothing is drawn for it, so that old seeds stay what they were */
+    s->tiers[h % 3].rows = (h + w + ragged) % 2 ? s->tiers[0].groups + stride : 0;
     size_t n = 0;
     mb_padding other = padding == MB_SAME && pick(r, 0, 2) == 0 ? MB_FULL : padding;
     s->blocks[n++] = (mb_block_desc){0, 0, MB_CONVOLUTION, pick(r, 1, 5), 1, padding};

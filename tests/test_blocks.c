@@ -68,6 +68,41 @@ static void test_rate(void **state) {
     free(before);
 }
 
+/* With k - 1 rows for each variable its block to its own rows begins as contrasts: all directions alike but the
+ * constant one, each variable in rows of its own.                                                          */
+static void test_contrasts(void **state) {
+    (void)state;
+    static const uint32_t ks[] = {2, 3, 5};
+    for (int kind = 0; kind < 2; ++kind) {
+        mb_tier_desc tier = {.name = "own", .height = 1, .width = 1, .groups = 3, .cardinalities = ks, .rows = 7};
+        if (kind == 1) tier = (mb_tier_desc){.name = "own", .height = 3, .width = 4, .groups = 3, .cardinality = 4, .rows = 9};
+        size_t channels = kind == 1 ? 12 : 10, taps = kind == 1 ? 9 : 1;
+        const mb_block_desc block = {.kind = kind == 1 ? MB_CONVOLUTION : MB_DENSE, .kernel = 3, .stride = 1};
+        const mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .m = 0, .monotone = true, .center = true};
+        mb_model *model;
+        succeeded(mb_model_create(&model, &desc));
+        succeeded(mb_model_initialise(model, 5));
+        assert_int_equal(mb_model_describe(model)->tiers[0].rows, tier.rows);
+        size_t count, first = 0;
+        const float *w = mb_model_weights(model, 0, &count) + taps / 2;
+        assert_int_equal(count, tier.rows * channels * taps);
+        for (uint32_t g = 0, row = 0; g < 3; first += kind ? 4 : ks[g], row += (kind ? 4 : ks[g]) - 1, ++g) {
+            uint32_t k = kind ? 4 : ks[g];
+            for (uint32_t i = 0; i < k; ++i)
+                for (uint32_t j = 0; j < k; ++j) {
+                    double inside = 0, outside = 0;
+                    for (size_t r = 0; r < tier.rows; ++r) {
+                        double product = (double)w[(r * channels + first + i) * taps] * w[(r * channels + first + j) * taps];
+                        *(r >= row && r < row + k - 1 ? &inside : &outside) += product;
+                    }
+                    assert_below(fabs(inside - ((i == j) - 1.0 / k)), 0.35); /* the noise is a tenth */
+                    assert_below(fabs(outside), 0.1);
+                }
+        }
+        mb_model_destroy(model);
+    }
+}
+
 static void test_refused(void **state) {
     (void)state;
     static const double bad[] = {-1, NAN, 1001, INFINITY};
@@ -83,6 +118,6 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_start), cmocka_unit_test(test_rate), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_start), cmocka_unit_test(test_rate), cmocka_unit_test(test_contrasts), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

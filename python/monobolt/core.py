@@ -41,13 +41,15 @@ def kernel_names() -> List[str]:
 @dataclass
 class Tier:
     """A grid of cells, each with `groups` categorical variables of `cardinality` categories; a tier of
-    1 x 1 may have a list of cardinalities, one per group."""
+    1 x 1 may have a list of cardinalities, one per group. rows: channels of its row space; 0: as many as
+    the tier has."""
     name: str
     cardinality: Union[int, Sequence[int]]
     height: int = 1
     width: int = 1
     groups: int = 1
     gain: float = 1.0
+    rows: int = 0
 
 
 @dataclass
@@ -120,6 +122,7 @@ class Model(Handle):
         for to, tier in zip(c_tiers, tiers):
             to.name = kept(ffi.new("char[]", tier.name.encode()))
             to.height, to.width, to.groups, to.gain = tier.height, tier.width, tier.groups, tier.gain
+            to.rows = tier.rows
             if isinstance(tier.cardinality, (int, np.integer)):
                 to.cardinality = int(tier.cardinality)
             else:

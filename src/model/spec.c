@@ -23,7 +23,7 @@ typedef struct model_values {
 } model_values;
 
 typedef struct tier_values {
-    int64_t groups;
+    int64_t groups, rows;
     double gain;
     const char *grid, *cardinality;
 } tier_values;
@@ -53,6 +53,9 @@ static const mb_setting *tier_table(size_t *count) {
     static const mb_setting table[] = {
         {"groups", MB_INTEGER, offsetof(tier_values, groups), .fallback = 1, .low = 1,
          .high = MB_SPEC_GROUPS_MAX, .help = "variables per cell"},
+        {"rows", MB_INTEGER, offsetof(tier_values, rows), .low = 0, .high = 1 << 20,
+         .help = "channels of the tier's row space; k - 1 for each variable say all that it can hear; 0: as "
+                 "many as the tier has"},
         {"gain", MB_REAL, offsetof(tier_values, gain), .fallback = 1, .low = 1, .high = 1e6,
          .help = "||A_v||_2^2 may grow to gain (1 - m): louder variables, the same guarantee; 1: the "
                  "paper's"},
@@ -337,7 +340,7 @@ static mb_status tier_build(mb_spec *spec, const mb_ini_section *section) {
     mb_tier_desc *desc = &spec->tiers[tier];
     *desc = (mb_tier_desc){
         .name = section->words[1], .height = 1, .width = 1, .groups = (uint32_t)values->groups,
-        .gain = values->gain};
+        .gain = values->gain, .rows = (size_t)values->rows};
     if (values->grid != NULL && !grid_parse(values->grid, &desc->height, &desc->width)) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, "grid"),
                            "grid = %s is not ROWSxCOLUMNS with sides of 1 to %d", values->grid,

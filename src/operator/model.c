@@ -42,6 +42,9 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
                            name, k);
         }
     }
+    if (tier->rows > 1u << 24) {
+        return mb_fail(MB_EINVAL, "tier %zu (%s): rows = %zu is above 2^24", index + 1, name, tier->rows);
+    }
     if (!(tier->gain == 0 || (tier->gain >= 1 && tier->gain <= MB_GAIN_MAX))) {
         return mb_fail(MB_EINVAL, "tier %zu (%s): gain = %g is outside 1..%g", index + 1, name,
                        tier->gain, MB_GAIN_MAX);
@@ -183,7 +186,7 @@ static void rows_shape(mb_model *model, const mb_model_desc *desc) {
         rows->low_x = low_x;
         rows->height = low_y + high_y;
         rows->width = low_x + high_x;
-        rows->channels = tier->channels;
+        rows->channels = desc->tiers[i].rows > 0 ? (uint32_t)desc->tiers[i].rows : tier->channels;
         rows->size = rows->used ? (size_t)rows->height * rows->width * rows->channels : 0;
         rows->offset = model->row_size;
         model->row_size += rows->size;
@@ -431,6 +434,11 @@ static mb_status desc_copy(mb_model *model, const mb_model_desc *from) {
         memcpy(copy, list, tiers[t].groups * sizeof *copy);
         tiers[t].cardinalities = copy;
     }
+    for (size_t t = 0; t < from->tier_count; ++t) {
+        for (uint32_t g = 0; from->tiers[t].rows == 0 && g < tiers[t].groups; ++g) {
+            tiers[t].rows += tiers[t].cardinalities ? tiers[t].cardinalities[g] : tiers[t].cardinality;
+        }
+    }
     MB_TRY(mb_alloc(&blocks, from->block_count, sizeof *blocks));
     if (from->block_count > 0) memcpy(blocks, from->blocks, from->block_count * sizeof *blocks);
     model->desc.blocks = blocks;
@@ -593,9 +601,40 @@ static double initial_deviation(const mb_model *model, const mb_block *block) {
  * little: hidden tiers would stay near uniform, and learning near linear.                  */
 #define SELF_NOISE 0.1
 
+/* Where there are not as many rows as channels: a row for each contrast of a variable's categories, of
+ * which k - 1 say all there is to say (Helmert's: category c against those before it).        */
+static void add_contrasts(mb_model *model, const mb_block *block) {
+    const mb_tier *tier = &model->tiers[block->column];
+    size_t outs = model->rows[block->row].channels, taps = 1, tap = 0;
+    size_t cells = tier->cells, columns = tier->size;
+    if (block->kind == MB_CONVOLUTION) {
+        taps = (size_t)block->kernel * block->kernel;
+        tap = ((block->kernel - 1) / 2) * (block->kernel + 1); /* the one that sees the cell */
+        cells = 1, columns = tier->channels;
+    } else if (model->rows[block->row].size != cells * outs) {
+        return; /* the row space has places that the tier has not */
+    }
+    for (size_t cell = 0; cell < cells; ++cell) {
+        size_t row = cell * outs;
+        for (uint32_t g = 0; g < tier->groups; ++g) {
+            size_t column = cell * tier->channels + tier->group[g].channel;
+            for (uint32_t c = 1; c < tier->group[g].k && row < (cell + 1) * outs; ++c, ++row) {
+                float *w = model->parameters + block->weights + (row * columns + column) * taps + tap;
+                double unit = block->start / sqrt((double)c * (c + 1));
+                for (uint32_t i = 0; i < c; ++i) w[i * taps] -= (float)unit;
+                w[c * taps] += (float)(c * unit);
+            }
+        }
+    }
+}
+
 static void add_identity(mb_model *model, const mb_block *block) {
     size_t channels = model->tiers[block->column].channels, stride = channels + 1, first = 0;
     size_t size = model->tiers[block->column].size;
+    if (model->rows[block->row].channels != channels) {
+        add_contrasts(model, block);
+        return;
+    }
     if (block->kind == MB_CONVOLUTION) {
         size_t taps = (size_t)block->kernel * block->kernel;
         first = ((block->kernel - 1) / 2) * (block->kernel + 1); /* the tap that sees the cell */

@@ -170,11 +170,12 @@ static json_t *json_model(const mb_model *model, size_t parameters, const findin
         }
         json_array_append_new(
             tiers,
-            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name",
+            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name",
                       tier->name, "height",
                       (int)tier->height, "width", (int)tier->width, "groups", (int)tier->groups,
                       "cardinality", cards, "variables", (json_int_t)info.variables, "entries",
-                      (json_int_t)info.size, "classes", (json_int_t)info.classes, "gain",
+                      (json_int_t)info.size, "rows", (json_int_t)tier->rows, "classes",
+                      (json_int_t)info.classes, "gain",
                       cli_json_number(tier->gain), "norm_max", cli_json_number(info.norm_max),
                       "norm_mean", cli_json_number(info.norm_mean), "clamped",
                       (json_int_t)info.clamped, "inhibited", (json_int_t)info.inhibited, "step",
