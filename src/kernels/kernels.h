@@ -145,6 +145,9 @@ typedef struct mb_kernels {
     void (*scale)(float *out, const float *s, const float *v, const float *from, size_t n);
     double (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float a, const float *x, size_t n); /* y += a x           */
+    /* out[l * out_step + i] += x[l * x_step + i] for l < lines, i < n */
+    void (*accumulate)(double *out, ptrdiff_t out_step, const float *x, ptrdiff_t x_step,
+                       size_t lines, size_t n);
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
      * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,

@@ -11,14 +11,16 @@
 #ifndef MB_OPERATOR_LINK_H
 #define MB_OPERATOR_LINK_H
 
+#include "kernels/kernels.h"
 #include "operator/model.h"
 
 /* field [size] += U x_o, in double. observed: [variables]. */
-void mb_links_add(const mb_model *model, const int32_t *observed, double *field);
+void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
+                  double *field);
 
 /* gradient [link_weights] += that of w'U x_o. */
-void mb_links_gradient(const mb_model *model, const int32_t *observed, const float *w,
-                       double *gradient);
+void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
+                       const float *w, double *gradient);
 
 /* Random weights: links->start over the root of the observed variables that an entry may hear. */
 double mb_link_deviation(const mb_model *model, const mb_link *link);

@@ -246,7 +246,7 @@ void mb_chain_listen(mb_chain *c) {
     if (c->said == NULL) return;
     memset(c->said, 0, model->size * sizeof *c->said);
     if (c->observed == NULL) return;
-    mb_links_add(model, c->observed, c->said);
+    mb_links_add(model, c->field->kernels, c->observed, c->said);
     for (size_t i = 0; i < model->size; ++i) c->said[i] = (float)c->said[i]; /* as for the solver */
 }
 

@@ -340,7 +340,9 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
     worker->rows = NO_ROWS;
     for (size_t i = 0; i < count; ++i) {
         const int32_t *observed = worker->slots[i].observed;
-        if (observed) mb_links_gradient(task->solver->model, observed, w[i], worker->gradient.link);
+        if (observed == NULL) continue;
+        mb_links_gradient(task->solver->model, task->solver->kernels, observed, w[i],
+                          worker->gradient.link);
     }
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;

@@ -14,7 +14,7 @@ static mb_status fill_slots(const mb_task *task, mb_worker *worker, size_t *next
         slot->sample = (*next)++;
         const float *own = task->biases ? mb_sample_of(task->solver, slot, task->biases) : NULL;
         slot->observed = task->observed ? task->observed + slot->sample * model->variables : NULL;
-        slot->biases = mb_sample_biases(model, slot->observed, own, worker->field, slot->field);
+        slot->biases = mb_sample_biases(task->solver, slot->observed, own, worker->field, slot->field);
         slot->busy = true;
         MB_TRY(task->load(task, worker, slot));
     }

@@ -441,7 +441,7 @@ static void group_biases(refinement *r, size_t first) {
     r->biases = own ? own + first * model->size : NULL;
     if (model->link_count == 0 || r->observed == NULL) return;
     for (size_t n = 0; n < r->count; ++n) {
-        mb_sample_biases(model, r->observed + n * model->variables,
+        mb_sample_biases(r->solver, r->observed + n * model->variables,
                          own ? own + (first + n) * model->size : NULL, r->solver->worker[0].field,
                          r->fields + n * model->size);
     }

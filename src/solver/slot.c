@@ -33,11 +33,12 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
     }
 }
 
-const float *mb_sample_biases(const mb_model *model, const int32_t *observed, const float *own,
+const float *mb_sample_biases(const mb_solver *solver, const int32_t *observed, const float *own,
                               double *room, float *out) {
+    const mb_model *model = solver->model;
     if (model->link_count == 0 || observed == NULL) return own;
     for (size_t i = 0; i < model->size; ++i) room[i] = own ? own[i] : 0;
-    mb_links_add(model, observed, room);
+    mb_links_add(model, solver->kernels, observed, room);
     for (size_t i = 0; i < model->size; ++i) out[i] = (float)room[i];
     return out;
 }

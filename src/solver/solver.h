@@ -327,7 +327,7 @@ void mb_slot_observe(const mb_solver *solver, mb_slot *slot, const int32_t *obse
 
 /* The biases of a sample beside the model's: `own` [size], or NULL, and what links make of `observed`
  * [variables], or NULL; the sum is written to `out` [size] if there is one, rounded once. NULL: none.  */
-const float *mb_sample_biases(const mb_model *model, const int32_t *observed, const float *own,
+const float *mb_sample_biases(const mb_solver *solver, const int32_t *observed, const float *own,
                               double *room, float *out);
 
 /* slot->solve.q, and u = log q, where a sample begins. With biases of its own it is not the common
