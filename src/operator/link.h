@@ -6,7 +6,7 @@
  *     z = Phi q + b + U x_o.
  *
  * Observed variables do not move, so U needs no constraint: F is as convex as without, for every x_o.
- * It costs one pass over the observed variables per solve, and none per iteration.
+ * It costs one pass over the observed variables per solve, another per gradient, and none per iteration.
  */
 #ifndef MB_OPERATOR_LINK_H
 #define MB_OPERATOR_LINK_H
@@ -22,7 +22,8 @@ void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_
 void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
                        const float *w, double *gradient);
 
-/* Random weights: links->start over the root of the observed variables that an entry may hear. */
+/* Standard deviation of the initial weights: `start` over the root of the number of observed variables that
+ * an entry may hear.                                                                        */
 double mb_link_deviation(const mb_model *model, const mb_link *link);
 
 #endif
