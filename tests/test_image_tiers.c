@@ -112,10 +112,14 @@ static void test_spec_refused(void **state) {
     refused(39, "label = near", 39, "label = near: not a 1x1 tier, or one that has a role already");
     refused(39, "label = far", 39, "label = far: not a 1x1 tier, or one that has a role already");
     refused(39, "label = label\ngiven = nowhere", 40, "[data] given names tier 'nowhere'");
-    refused(39, "label = label\ngiven = label", 40, "given = label: not a 1x1 tier, or one that has a role already");
-    refused(39, "label = label\ngiven = near", 40, "given = near: not a 1x1 tier");
-    refused(39, "label = label\ngiven = top", 40, "given = top: not one variable of 3 categories, as label is");
-    refused(39, "given = label", 39, "given = label: there is no label");
+    refused(39, "label = label\ngiven = label", 40, "given = label: a tier that has a role already");
+    refused(39, "label = label\ngiven = near", 40, "given = near: a tier that has a role already");
+    refused(39, "label = label\ngiven = top", 40, "given = top: neither the image nor the label has its grid, groups and cardinality");
+    refused(39, "label = label\ngiven = hidden", 40, "given = hidden: neither the image nor the label");
+    refused(38, "image = near\ngiven = far far", 39, "given = far: a tier that has a role already");
+    refused(39, "label = label\ngiven = said heard\n[tier said]\ncardinality = 3\n[tier heard]\ncardinality = 3", 40,
+            "given = heard: there is said already for the same");
+    refused(39, "given = label", 39, "given = label: neither the image nor the label");
     refused(7, "gain = 0.5", 7, "gain = 0.5");
     refused(7, "gain = 0", 7, "gain = 0");
     refused(7, "gain = nan", 7, "gain = nan");
@@ -215,6 +219,43 @@ static void test_given(void **state) {
     succeeded(mb_network_probabilities(network, 2, z, p));
     assert_memory_equal(p, p + info->probabilities, info->probabilities * sizeof *p);
     free(observed), free(z), free(p);
+    mb_network_destroy(network);
+}
+
+/* The same for the pixels: a tier that is shown and hidden with them, and whose logits are not added. */
+static void test_given_image(void **state) {
+    (void)state;
+    mb_network *network;
+    succeeded(mb_network_load(&network, spec_write(38, "image = far\ngiven = near", "")));
+    mb_model *model = mb_network_model(network);
+    size_t variables = mb_model_variables(model), size = mb_model_size(model);
+    uint8_t images[PIXELS], shown[PIXELS];
+    int32_t label = 1, *observed = malloc(variables * sizeof *observed);
+    mb_tier_info near, far;
+    float *z = malloc(size * sizeof *z), p[2][PIXELS * BINS + CLASSES];
+    mb_random r;
+    mb_random_seed(&r, 5);
+    draw(network, 5);
+    succeeded(mb_model_tier(model, NEAR, &near));
+    succeeded(mb_model_tier(model, FAR, &far));
+    assert_true(mb_network_tier_visible(network, FAR) && !mb_network_tier_visible(network, NEAR));
+    assert_int_equal(mb_network_describe(network)->probabilities, PIXELS * BINS + CLASSES);
+    for (int i = 0; i < PIXELS; ++i) images[i] = (uint8_t)mb_random_below(&r, 256), shown[i] = (uint8_t)mb_random_below(&r, 2);
+    succeeded(pixel_observe(network, 1, images, shown, &label, observed));
+    for (size_t i = 0; i < PIXELS; ++i) {
+        int32_t want = shown[i] ? images[i] * BINS / 256 : MB_HIDDEN;
+        assert_int_equal(observed[near.first_variable + i], want);
+        assert_int_equal(observed[far.first_variable + i], want);
+    }
+    for (size_t i = 0; i < size; ++i) z[i] = (float)mb_random_normal(&r);
+    succeeded(mb_network_probabilities(network, 1, z, p[0]));
+    for (size_t i = 0; i < near.size; ++i) z[near.offset + i] += (float)mb_random_normal(&r);
+    succeeded(mb_network_probabilities(network, 1, z, p[1]));
+    assert_memory_equal(p[0], p[1], sizeof p[0]);
+    z[far.offset] += 1;
+    succeeded(mb_network_probabilities(network, 1, z, p[1]));
+    assert_memory_not_equal(p[0], p[1], sizeof p[0]);
+    free(observed), free(z);
     mb_network_destroy(network);
 }
 
@@ -416,6 +457,8 @@ static void test_gradient(void **state) {
     check_gradient(TIGHT "adjoint_method = fixed-point\n[train]\nbatch = 3\n[mask]\nkind = top\n", 3);
     check_gradient("given = said\n[tier said]\ncardinality = 3\ngain = 64\n[block said said]\nkind = dense\n[block said far]\nkind = dense\n" TIGHT
                    "[train]\nbatch = 4\n[mask]\ninject = 0.5\n", 4);
+    check_gradient("given = copy\n[tier copy]\ngrid = 5x5\ncardinality = 3\ngain = 16\n[block hidden copy]\nkernel = 3\nstride = 2\n" TIGHT
+                   "[train]\nbatch = 4\n", 5);
 }
 
 static void test_loss_falls(void **state) {
@@ -496,7 +539,7 @@ static void test_samples(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(test_spec_refused),  CASE(test_gain_not_monotone), CASE(test_spec_many), CASE(test_observe), CASE(test_given),  CASE(test_probabilities),
+        CASE(test_spec_refused),  CASE(test_gain_not_monotone), CASE(test_spec_many), CASE(test_observe), CASE(test_given), CASE(test_given_image), CASE(test_probabilities),
         CASE(test_evaluate),      CASE(test_gradient),          CASE(test_loss_falls), CASE(test_round_trip), CASE(test_resume),       CASE(test_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

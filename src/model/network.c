@@ -70,6 +70,12 @@ static void part_add(mb_network *network, mb_role role, const char *name, const 
     info->probabilities += tier->size;
 }
 
+/* The part that was added last has a tier that is shown with it and never read. */
+static void part_give(mb_network *network, size_t tier) {
+    if (tier == SIZE_MAX) return;
+    network->parts[network->info.role_count - 1].given = &network->model->tiers[tier];
+}
+
 static mb_status parts_make(mb_network *network) {
     const mb_spec *spec = network->spec;
     const mb_train_settings *train = &spec->train;
@@ -87,13 +93,12 @@ static mb_status parts_make(mb_network *network) {
         info->channels = tier->groups, info->bins = tier->k;
         part_add(network, MB_ROLE_IMAGE, "pixel", spec->image_tiers, spec->image_count,
                  train->temperature_per_pixel ? tier->groups : tier->variables);
+        part_give(network, spec->given_image);
     }
     if (spec->label_tier != SIZE_MAX) {
         info->classes = network->model->tiers[spec->label_tier].k;
         part_add(network, MB_ROLE_LABEL, "label", &spec->label_tier, 1, 1);
-        if (spec->given_tier != SIZE_MAX) {
-            network->parts[info->role_count - 1].given = &network->model->tiers[spec->given_tier];
-        }
+        part_give(network, spec->given_label);
     }
     if (spec->columns_tier != SIZE_MAX) {
         info->columns = network->model->tiers[spec->columns_tier].variables;

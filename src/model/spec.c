@@ -106,9 +106,9 @@ static const mb_ini_text data_texts[] = {
      false},
     {"label", offsetof(data_values, label), "TIER", "none", "the tier of the class, one variable",
      false},
-    {"given", offsetof(data_values, given), "TIER", "none",
-     "a tier like the label's that is shown the label whenever that is known, and never read: through it a "
-     "given label may speak loudly to the pixels without inhibiting the one that is asked for",
+    {"given", offsetof(data_values, given), "TIER...", "none",
+     "a tier like the image's, one like the label's, or both: shown what is known of these, and never read. "
+     "Through it what is known may speak to others without a part in what is asked for",
      false},
     {"columns", offsetof(data_values, columns), "TIER", "none",
      "the 1x1 tier of a table's columns, a variable each; image or columns are needed", false},
@@ -401,6 +401,11 @@ static bool is_image(const mb_spec *spec, size_t tier) {
     return false;
 }
 
+static bool same_shape(const mb_tier_desc *a, const mb_tier_desc *b) {
+    return a->height == b->height && a->width == b->width && a->groups == b->groups &&
+           a->cardinalities == NULL && b->cardinalities == NULL && a->cardinality == b->cardinality;
+}
+
 /* One more tier that carries the pixels. */
 static mb_status image_add(mb_spec *spec, const mb_ini_section *section, const char *name) {
     uint32_t tier, line = mb_ini_line(section, "image");
@@ -415,8 +420,7 @@ static mb_status image_add(mb_spec *spec, const mb_ini_section *section, const c
         return mb_ini_fail(spec->ini, line, "image names more than %d tiers", MB_IMAGE_TIERS_MAX);
     }
     const mb_tier_desc *first = &spec->tiers[spec->image_count ? spec->image_tiers[0] : tier];
-    if (desc->height != first->height || desc->width != first->width ||
-        desc->groups != first->groups || desc->cardinality != first->cardinality) {
+    if (!same_shape(desc, first)) {
         return mb_ini_fail(spec->ini, line,
                            "image: %s and %s differ in grid, groups or cardinality, and cannot "
                            "carry the same pixels",
@@ -426,17 +430,21 @@ static mb_status image_add(mb_spec *spec, const mb_ini_section *section, const c
     return MB_OK;
 }
 
-static mb_status images_build(mb_spec *spec, const mb_ini_section *section, const char *names) {
+typedef mb_status (*name_taker)(mb_spec *spec, const mb_ini_section *section, const char *name);
+
+/* Calls `take` for each of the names, which blanks separate. */
+static mb_status each_name(mb_spec *spec, const mb_ini_section *section, const char *key,
+                           const char *names, name_taker take) {
     char name[MB_INI_WORD_MAX + 1];
     for (const char *from = skip_blanks(names); *from != '\0';) {
         size_t length = strcspn(from, " \t");
         if (length >= sizeof name) {
-            return mb_ini_fail(spec->ini, mb_ini_line(section, "image"),
-                               "image = %s: no tier has so long a name", names);
+            return mb_ini_fail(spec->ini, mb_ini_line(section, key),
+                               "%s = %s: no tier has so long a name", key, names);
         }
         memcpy(name, from, length);
         name[length] = '\0';
-        MB_TRY(image_add(spec, section, name));
+        MB_TRY(take(spec, section, name));
         from = skip_blanks(from + length);
     }
     return MB_OK;
@@ -449,7 +457,7 @@ static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const c
     MB_TRY(tier_find(spec, section, key, name, &tier));
     const mb_tier_desc *desc = &spec->tiers[tier];
     if (desc->height != 1 || desc->width != 1 || is_image(spec, tier) || tier == spec->label_tier ||
-        tier == spec->given_tier) {
+        tier == spec->given_label) {
         return mb_ini_fail(spec->ini, mb_ini_line(section, key),
                            "%s = %s: not a 1x1 tier, or one that has a role already", key, name);
     }
@@ -457,23 +465,38 @@ static mb_status flat_tier(mb_spec *spec, const mb_ini_section *section, const c
     return MB_OK;
 }
 
-static mb_status given_build(mb_spec *spec, const mb_ini_section *section, const char *name) {
-    uint32_t line = mb_ini_line(section, "given");
-    if (spec->label_tier == SIZE_MAX) {
-        return mb_ini_fail(spec->ini, line, "given = %s: there is no label", name);
+/* A tier that is shown the image or the label, and not read: which of them, its shape says. */
+static mb_status given_add(mb_spec *spec, const mb_ini_section *section, const char *name) {
+    uint32_t tier, line = mb_ini_line(section, "given");
+    MB_TRY(tier_find(spec, section, "given", name, &tier));
+    const mb_tier_desc *desc = &spec->tiers[tier];
+    if (is_image(spec, tier) || tier == spec->label_tier || tier == spec->given_image ||
+        tier == spec->given_label) {
+        return mb_ini_fail(spec->ini, line, "given = %s: a tier that has a role already", name);
     }
-    MB_TRY(flat_tier(spec, section, "given", name, &spec->given_tier));
-    const mb_tier_desc *label = &spec->tiers[spec->label_tier];
-    const mb_tier_desc *desc = &spec->tiers[spec->given_tier];
-    if (desc->groups == 1 && desc->cardinality == label->cardinality) return MB_OK;
-    return mb_ini_fail(spec->ini, line, "given = %s: not one variable of %u categories, as %s is", name,
-                       (unsigned)label->cardinality, label->name);
+    size_t *role = NULL;
+    if (spec->label_tier != SIZE_MAX && same_shape(desc, &spec->tiers[spec->label_tier])) {
+        role = &spec->given_label;
+    } else if (spec->image_count > 0 && same_shape(desc, &spec->tiers[spec->image_tiers[0]])) {
+        role = &spec->given_image;
+    } else {
+        return mb_ini_fail(spec->ini, line,
+                           "given = %s: neither the image nor the label has its grid, groups and cardinality",
+                           name);
+    }
+    if (*role != SIZE_MAX) {
+        return mb_ini_fail(spec->ini, line, "given = %s: there is %s already for the same", name,
+                           spec->tiers[*role].name);
+    }
+    *role = tier;
+    return MB_OK;
 }
 
 /* [data]: which tiers are the image, the label, the columns. */
 static mb_status data_build(mb_spec *spec) {
     const mb_ini_section *section = mb_ini_find(spec->ini, &types[DATA]);
-    spec->label_tier = spec->given_tier = spec->columns_tier = SIZE_MAX;
+    spec->label_tier = spec->columns_tier = SIZE_MAX;
+    spec->given_image = spec->given_label = SIZE_MAX;
     if (section == NULL) return MB_OK;
     const data_values *values = section->values;
     spec->dataset = values->dataset;
@@ -481,7 +504,7 @@ static mb_status data_build(mb_spec *spec) {
         return mb_ini_fail(spec->ini, section->line,
                            "[data] needs image or columns, the name of a tier");
     }
-    if (values->image) MB_TRY(images_build(spec, section, values->image));
+    if (values->image) MB_TRY(each_name(spec, section, "image", values->image, image_add));
     if (values->label) {
         MB_TRY(flat_tier(spec, section, "label", values->label, &spec->label_tier));
         if (spec->tiers[spec->label_tier].groups != 1) {
@@ -489,7 +512,7 @@ static mb_status data_build(mb_spec *spec) {
                                "label = %s: the label is a tier of one variable", values->label);
         }
     }
-    if (values->given) MB_TRY(given_build(spec, section, values->given));
+    if (values->given) MB_TRY(each_name(spec, section, "given", values->given, given_add));
     if (values->columns == NULL) return MB_OK;
     return flat_tier(spec, section, "columns", values->columns, &spec->columns_tier);
 }

@@ -63,7 +63,7 @@ typedef struct mb_spec {
     size_t image_tiers[MB_IMAGE_TIERS_MAX]; /* they carry the same pixels          */
     size_t image_count;        /* 0: there is no image                             */
     size_t label_tier;         /* SIZE_MAX: none                                   */
-    size_t given_tier;         /* likewise: shown a known label, and not read      */
+    size_t given_image, given_label; /* likewise: shown what is known of these, and not read */
     size_t columns_tier;       /* SIZE_MAX: none                                   */
     const char *dataset;       /* or NULL                                          */
     char *text;                /* the file as it was read, with a NUL behind it    */
