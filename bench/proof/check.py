@@ -31,20 +31,21 @@ def load(path):
     spec.read_string(header["__metadata__"]["spec"])
     tensors = {}
     for name, t in header.items():
-        if name.startswith("__") or t["dtype"] != "F32":
+        if name.startswith("__") or t["dtype"] not in ("F32", "F16"):
             continue
         a, b = t["data_offsets"]
-        tensors[name] = np.frombuffer(body[a:b], "<f4").reshape(t["shape"]).astype(float)
+        kind = "<f4" if t["dtype"] == "F32" else "<f2"
+        tensors[name] = np.frombuffer(body[a:b], kind).reshape(t["shape"]).astype(float)
     return spec, tensors
 
 
 class Model:
-    """Phi and b in double, from a network file."""
+    """Phi, b and the links U in double, from a network file."""
 
     def __init__(self, spec, tensors):
         m = spec.getfloat("model", "m", fallback=0.01)
         center = spec.getboolean("model", "center", fallback=False)
-        self.tiers, at, var = {}, 0, 0
+        self.tiers, at, var, row = {}, 0, 0, 0
         self.first, self.k, self.gain = [], [], []
         for section in spec.sections():
             if not section.startswith("tier "):
@@ -53,7 +54,10 @@ class Model:
             h, w = (int(x) for x in t.get("grid", "1x1").split("x"))
             k, groups = int(t["cardinality"]), int(t.get("groups", "1"))
             size = h * w * groups * k
-            self.tiers[section[5:]] = dict(h=h, w=w, k=k, groups=groups, at=at, size=size, var=var)
+            channels = int(t.get("rows", "0")) or groups * k
+            self.tiers[section[5:]] = dict(h=h, w=w, k=k, groups=groups, at=at, size=size, var=var,
+                                           row=row, rows=h * w * channels)
+            row += h * w * channels
             self.first += list(range(at, at + size, k))
             self.k += [k] * (h * w * groups)
             self.gain += [float(t.get("gain", "1"))] * (h * w * groups)
@@ -62,24 +66,32 @@ class Model:
         self.b = np.concatenate([tensors["bias." + name].ravel() for name in self.tiers])
         self.first, self.k, self.gain = map(np.array, (self.first, self.k, self.gain))
         self.of = np.repeat(np.arange(len(self.k)), self.k)  # the variable of an entry
-        rows, cols, values = [], [], []
+        A, U = ([], [], []), ([], [], [])
         for section in spec.sections():
+            names = section.split()[1:]
             if section.startswith("block "):
-                self.block(spec[section], section.split()[1:], tensors, rows, cols, values)
-        A = sp.csr_matrix((np.concatenate(values), (np.concatenate(rows), np.concatenate(cols))),
-                          shape=(at, at))
+                t = self.tiers[names[0]]
+                self.taps(spec[section], names, tensors["weights." + ".".join(names)], t["row"], t["rows"], A)
+            if section.startswith("link "):
+                t, w = self.tiers[names[0]], tensors["link." + ".".join(names)]
+                w = w.T if w.ndim == 2 else w.transpose(3, 2, 0, 1)  # stored by what is observed
+                self.taps(spec[section], names, w, t["at"], t["size"], U)
+        A, self.U = (sp.csr_matrix((np.concatenate(v), (np.concatenate(r), np.concatenate(c))),
+                                   shape=(high, at)) if v else sp.csr_matrix((high, at))
+                     for (r, c, v), high in ((A, row), (U, at)))
         mean = sp.csr_matrix((1.0 / self.k[self.of], (np.arange(at), self.of)))
         ones = sp.csr_matrix((np.ones(at), (np.arange(at), self.of)))
         if center:
             A = A - (A @ mean) @ ones.T
         self.scale(A.tocsc(), m)
 
-    def block(self, section, names, tensors, rows, cols, values):
+    def taps(self, section, names, w, first, size, into):
+        """The entries of a block or a link: to `size` places from `first` on, from a tier's channels."""
         row, col = self.tiers[names[0]], self.tiers[names[1]]
-        w = tensors["weights." + ".".join(names)]
+        rows, cols, values = into
         if section.get("kind", "convolution") == "dense":
-            r, c = np.meshgrid(np.arange(row["size"]), np.arange(col["size"]), indexing="ij")
-            rows.append(r.ravel() + row["at"])
+            r, c = np.meshgrid(np.arange(size), np.arange(col["size"]), indexing="ij")
+            rows.append(r.ravel() + first)
             cols.append(c.ravel() + col["at"])
             values.append(w.ravel())
             return
@@ -95,7 +107,7 @@ class Model:
                         cx = stride * x - (kernel - 1) // 2 + b
                         if not (0 <= cy < col["h"] and 0 <= cx < col["w"]):
                             continue
-                        rows.append(((y * row["w"] + x) * co + o).ravel() + row["at"])
+                        rows.append(((y * row["w"] + x) * co + o).ravel() + first)
                         cols.append(((cy * col["w"] + cx) * ci + i).ravel() + col["at"])
                         values.append(w[:, :, a, b].ravel())
 
@@ -128,10 +140,12 @@ class Model:
         hot = np.zeros(self.n)
         for v in np.flatnonzero(observed >= 0):
             hot[self.first[v] + observed[v]] = 1
+        # the sample's biases are this sum, rounded once to float (docs/design.md, "Links")
+        bias = (self.b + self.U @ hot).astype(np.float32).astype(float) if self.U.nnz else self.b
 
         def point(u):
             q = np.where(hidden, self.softmax(u), hot)
-            r = np.where(hidden, u - self.phi(q) - self.b, 0)
+            r = np.where(hidden, u - self.phi(q) - bias, 0)
             r -= np.where(hidden, np.add.reduceat(q * r, self.first)[self.of], 0)
             return q, r
 
@@ -162,7 +176,7 @@ class Model:
             if np.sqrt(np.sum(r * r)) < 1e-11:
                 break
         means = np.add.reduceat(r, self.first) / self.k
-        return q, np.linalg.norm(np.where(hidden, r - means[self.of], 0))
+        return q, self.phi(q) + bias, np.linalg.norm(np.where(hidden, r - means[self.of], 0))
 
 
 def write_mask(path, shown):
@@ -189,6 +203,8 @@ def main():
     model = Model(spec, tensors)
     image, label = spec["data"]["image"], spec["data"].get("label")
     tier = model.tiers[image]
+    copies = [t for name, t in model.tiers.items()  # shown the pixels, and not read
+              if name in spec["data"].get("given", "").split() and t["size"] == tier["size"]]
     shown = (np.random.default_rng(1).random((tier["h"], tier["w"])) < 0.4)
     os.makedirs(args.out, exist_ok=True)
     write_mask(os.path.join(args.out, "mask.png"), shown)
@@ -208,15 +224,16 @@ def main():
         observed = np.full(len(model.k), -1)
         cells = np.flatnonzero(shown.ravel())
         start = tier["at"] + cells * tier["k"]
-        observed[tier["var"] + cells] = [np.argmax(q[n, s:s + tier["k"]]) for s in start]
-        exact, left = model.solve(observed)
+        for t in [tier] + copies:
+            observed[t["var"] + cells] = [np.argmax(q[n, s:s + tier["k"]]) for s in start]
+        exact, logits, left = model.solve(observed)
         certificate = float(results[n]["certificate"])
         # the file holds floats: half a unit of each number
         error = np.linalg.norm(q[n] - exact) - left / model.mu - 6e-8 * np.linalg.norm(q[n])
         best = ""
         if label:
             t = model.tiers[label]
-            z = (model.phi(exact) + model.b)[t["at"]:t["at"] + t["size"]]
+            z = logits[t["at"]:t["at"] + t["size"]]
             best = "%s %s / %d" % (results[n]["label"], results[n]["proven"], np.argmax(z))
             if results[n]["proven"] == "yes" and int(results[n]["label"]) != np.argmax(z):
                 sys.exit("image %d: the proven label is wrong" % n)
