@@ -55,9 +55,16 @@ static void bars(FILE *out, const demo *d, const pictures *p, size_t i) {
     fputs("</div>", out);
 }
 
+/* A bound in three digits, the last rounded up: what is shown must hold too. */
+static double upwards(double bound) {
+    if (!(bound > 0)) return bound;
+    double unit = pow(10, floor(log10(bound)) - 2);
+    return ceil(bound / unit) * unit;
+}
+
 static void certificate(FILE *out, const mb_result *r) {
     if (isfinite(r->certificate)) {
-        fprintf(out, "&#8741;q&#8201;&#8722;&#8201;q*&#8741; &#8804; %.4f", r->certificate);
+        fprintf(out, "&#8741;q&#8201;&#8722;&#8201;q*&#8741; &#8804; %.3g", upwards(r->certificate));
     } else {
         fputs("no certificate", out);
     }
@@ -159,7 +166,7 @@ static void head(FILE *out, const demo *d) {
     tile(out, "%.2f", m->squared_error, "", "squared error per bin");
     tile(out, "%.1f", m->iterations, "", "iterations per image");
     if (isfinite(d->worst)) {
-        tile(out, "&#8804;&#8201;%.2g", d->worst, "", "from the only answer, of the pictures below");
+        tile(out, "&#8804;&#8201;%.3g", upwards(d->worst), "", "from the only answer, of the pictures below");
     }
     tile(out, "%.0f", m->samples_per_second, "", "images per second");
     fputs("</div>\n", out);
