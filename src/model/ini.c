@@ -449,3 +449,8 @@ const mb_ini_section *mb_ini_find(const mb_ini *ini, const mb_ini_type *type) {
     }
     return NULL;
 }
+
+const char *mb_skip_blanks(const char *text) {
+    while (*text == ' ' || *text == '\t') ++text;
+    return text;
+}

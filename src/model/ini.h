@@ -73,6 +73,9 @@ const mb_ini_section *mb_ini_find(const mb_ini *ini, const mb_ini_type *type);
 mb_status mb_ini_fail(const mb_ini *ini, uint32_t line, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
+/* Where the first character is that is neither a space nor a tab. */
+const char *mb_skip_blanks(const char *text);
+
 /* Which of `count` names is nearest to a misspelt one; NULL when none is near. */
 const char *mb_nearest(const char *word, const char *const *names, size_t count);
 

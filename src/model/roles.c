@@ -12,21 +12,19 @@
 const mb_ini_text mb_spec_role_texts[MB_SPEC_ROLE_TEXTS] = {
     {"image", offsetof(mb_role_values, image), "TIER...", "none",
      "the tier of the pixels: its groups are the channels, its cardinality the bins. Several tiers "
-     "of "
-     "one shape may carry the same pixels: shown or hidden together, their logits are added up",
+     "of one shape may carry the same pixels: shown or hidden together, their logits are added up",
      false},
     {"label", offsetof(mb_role_values, label), "TIER", "none",
      "the tier of the class, one variable", false},
     {"given", offsetof(mb_role_values, given), "TIER...", "none",
      "a tier like the image's, one like the label's, or both: shown what is known of these, and "
-     "never read. "
-     "Through it what is known may speak to others without a part in what is asked for",
+     "never read. Through it what is known may speak to others without a part in what is asked for",
      false},
     {"columns", offsetof(mb_role_values, columns), "TIER", "none",
      "the 1x1 tier of a table's columns, a variable each; image or columns are needed", false},
     {"dataset", offsetof(mb_role_values, dataset), "NAME", "none",
-     "what the tool takes when it is not told: a name that monobolt fetch knows, a folder or a CSV "
-     "file",
+     "what the tool takes when it is not told: a name that monobolt fetch knows, a folder or a "
+     "CSV file",
      false},
 };
 
@@ -44,11 +42,6 @@ mb_status mb_spec_tier(const mb_spec *spec, const mb_ini_section *section, const
                        "[%s]%s%s names tier '%s', which is not there%s%s%s", section->title,
                        key ? " " : "", key ? key : "", name, nearest ? " (did you mean '" : "",
                        nearest ? nearest : "", nearest ? "'?)" : "");
-}
-
-static const char *skip_blanks(const char *text) {
-    while (*text == ' ' || *text == '\t') ++text;
-    return text;
 }
 
 static bool is_image(const mb_spec *spec, size_t tier) {
@@ -94,7 +87,7 @@ typedef mb_status (*name_taker)(mb_spec *spec, const mb_ini_section *section, co
 static mb_status each_name(mb_spec *spec, const mb_ini_section *section, const char *key,
                            const char *names, name_taker take) {
     char name[MB_INI_WORD_MAX + 1];
-    for (const char *from = skip_blanks(names); *from != '\0';) {
+    for (const char *from = mb_skip_blanks(names); *from != '\0';) {
         size_t length = strcspn(from, " \t");
         if (length >= sizeof name) {
             return mb_ini_fail(spec->ini, mb_ini_line(section, key),
@@ -103,7 +96,7 @@ static mb_status each_name(mb_spec *spec, const mb_ini_section *section, const c
         memcpy(name, from, length);
         name[length] = '\0';
         MB_TRY(take(spec, section, name));
-        from = skip_blanks(from + length);
+        from = mb_skip_blanks(from + length);
     }
     return MB_OK;
 }

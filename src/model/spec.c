@@ -210,11 +210,6 @@ bool mb_spec_key_at(size_t index, mb_spec_key *key) {
 
 /* ----------------------------------------------------------------- numbers -- */
 
-static const char *skip_blanks(const char *text) {
-    while (*text == ' ' || *text == '\t') ++text;
-    return text;
-}
-
 /* A number of 1 .. high in plain digits; NULL when there is none. */
 static const char *number_take(const char *text, uint32_t high, uint32_t *number) {
     uint32_t n = 0;
@@ -232,28 +227,28 @@ static const char *number_take(const char *text, uint32_t high, uint32_t *number
 static bool grid_parse(const char *text, uint32_t *height, uint32_t *width) {
     const char *rest = number_take(text, MB_SPEC_SIDE_MAX, height);
     if (rest == NULL) return false;
-    rest = skip_blanks(rest);
+    rest = mb_skip_blanks(rest);
     if (*rest != 'x') return false;
-    rest = number_take(skip_blanks(rest + 1), MB_SPEC_SIDE_MAX, width);
+    rest = number_take(mb_skip_blanks(rest + 1), MB_SPEC_SIDE_MAX, width);
     return rest != NULL && *rest == '\0';
 }
 
 /* "3 5 40*2": *count numbers in all, written to `list` unless it is NULL. */
 static bool list_parse(const char *text, size_t *count, uint32_t *list) {
     *count = 0;
-    for (text = skip_blanks(text); *text != '\0';) {
+    for (text = mb_skip_blanks(text); *text != '\0';) {
         uint32_t times = 1, number;
         const char *rest = number_take(text, MB_SPEC_CARDINALITY_MAX, &number);
         if (rest != NULL && *rest == '*') {
             times = number;
             rest = number_take(rest + 1, MB_SPEC_CARDINALITY_MAX, &number);
         }
-        if (rest == NULL || (*rest != '\0' && skip_blanks(rest) == rest)) return false;
+        if (rest == NULL || (*rest != '\0' && mb_skip_blanks(rest) == rest)) return false;
         if (times > MB_SPEC_GROUPS_MAX - *count) return false;
         for (uint32_t i = 0; i < times; ++i, ++*count) {
             if (list != NULL) list[*count] = number;
         }
-        text = skip_blanks(rest);
+        text = mb_skip_blanks(rest);
     }
     return *count > 0;
 }

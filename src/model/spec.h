@@ -31,6 +31,7 @@
  *     image = pixels         ; the tier of the pixels: bins = its cardinality; several may carry
  *                            ; the same pixels
  *     label = label          ; the tier of the class, if there is one
+ *     given = copy           ; a tier like one of these two: shown what is known of it, and never read
  *     columns = cells        ; the tier of a table's columns, a variable each
  *     dataset = mnist        ; what the tool takes when it is not told
  *
