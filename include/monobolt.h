@@ -160,14 +160,14 @@ MB_API size_t mb_model_size(const mb_model *model);      /* floats of one sample
 MB_API size_t mb_model_variables(const mb_model *model); /* variables of one sample */
 
 typedef struct mb_tier_info {
-    size_t offset, size;              /* in floats                                      */
-    size_t first_variable, variables;
+    size_t offset, size, first_variable, variables; /* the first two in floats          */
     size_t classes;                   /* kinds of cell, by the taps that reach them      */
     double norm_max;                  /* largest ||A_v||_2 in use, after normalisation   */
     double norm_mean;                 /* ... and its mean over the variables             */
     size_t clamped;                   /* variables whose A_v was scaled down             */
     size_t inhibited;                 /* variables that inhibit themselves: D_v < A_v'A_v */
-    double reserved[4];
+    size_t component;                 /* tiers that Phi connects share a number; others are solved apart */
+    double reserved[3];
 } mb_tier_info;
 MB_API mb_status mb_model_tier(const mb_model *model, size_t tier, mb_tier_info *info);
 
@@ -252,7 +252,7 @@ MB_API const char *mb_outcome_name(mb_outcome outcome);
 /* How one sample's solve ended. */
 typedef struct mb_result {
     mb_outcome outcome;
-    uint32_t iterations;        /* updates of q                                              */
+    uint32_t iterations;        /* updates of q; the largest of the components: mb_tier_info */
     uint32_t applications;      /* of Phi                                                    */
     uint32_t accelerated;       /* Anderson steps taken                                      */
     uint32_t rejected_residual; /* ... taken back because the residual did not agree         */
@@ -329,7 +329,7 @@ typedef struct mb_adjoint_result {
  *   logits   [batch][size]       from mb_solver_solve, or NULL: computed again where needed
  *   w        [batch][size]       out, or NULL: also the gradient by the samples' own biases
  *   gradient [parameters]        added to, or NULL: summed over the batch
- * A sample that diverged has w = 0 and no part in the gradient: its result says so.         */
+ * A component that diverged has w = 0 and no part in the gradient: the sample's result says so. */
 MB_API mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
                                    const float *q, const float *logits, mb_wrt wrt,
                                    const float *dloss, float *w, float *gradient,
@@ -369,7 +369,7 @@ MB_API mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum);
 
 /* The step of each tier, alpha [tiers]: forward-backward converges where c I - Phi <= 2 diag(1/alpha)
  * on the zero-sum directions, so that a tier of small curvature need not go at the pace of one of
- * large curvature. All alike if settings.alpha is given, F need not be convex, settings.curvature is
+ * large curvature. Alike in a component if settings.alpha is given, F need not be convex, settings.curvature is
  * below what Phi needs, or the method is another.                                            */
 MB_API mb_status mb_solver_steps(mb_solver *solver, double *alpha);
 

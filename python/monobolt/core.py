@@ -84,6 +84,7 @@ class TierInfo:
     norm_mean: float
     clamped: int
     inhibited: int
+    component: int
 
     @property
     def shape(self) -> Optional[Tuple[int, int, int, int]]:

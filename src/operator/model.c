@@ -478,6 +478,7 @@ static mb_status build(mb_model *model, const mb_model_desc *desc) {
     layout(model);
     for (size_t t = 0; t < model->tier_count; ++t) tier_classes(model, t);
     variable_tables(model);
+    mb_model_connect(model);
     return class_arrays(model);
 }
 
@@ -551,7 +552,8 @@ mb_status mb_model_tier(const mb_model *model, size_t index, mb_tier_info *info)
                            .norm_max = sqrt(tier->norm2_max),
                            .norm_mean = tier->norm_mean,
                            .clamped = tier->clamped,
-                           .inhibited = tier->inhibited};
+                           .inhibited = tier->inhibited,
+                           .component = tier->component};
     return MB_OK;
 }
 

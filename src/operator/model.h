@@ -47,6 +47,7 @@ typedef struct mb_tier {
     size_t bias;                   /* offset in the parameters                            */
     mb_group *group;               /* [groups]                                            */
     bool leaves;                   /* some block leaves this tier                         */
+    size_t component;              /* tiers that Phi connects have the same number        */
     bool dense_columns;            /* some dense block leaves this tier: a class per cell */
     size_t classes;
     uint32_t classes_x;          /* class = class_y * classes_x + class_x               */
@@ -97,7 +98,7 @@ typedef struct mb_link {
 struct mb_model {
     mb_arena arena;
     mb_model_desc desc; /* arrays in the arena */
-    size_t tier_count, block_count;
+    size_t tier_count, block_count, component_count;
     mb_tier *tiers;
     mb_rows *rows; /* [tier_count]: row space i belongs to tier i */
     mb_block *blocks;
@@ -126,6 +127,9 @@ static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t gr
     *line = tier->k > 0 ? tier->channels : g->k;
     return tier->gram + class * tier->gram_size + (tier->k > 0 ? g->channel : g->gram);
 }
+
+/* Finds the components of tiers that Phi connects; what it does not connect can be solved apart. */
+void mb_model_connect(mb_model *model);
 
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
 uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);

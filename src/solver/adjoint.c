@@ -40,14 +40,6 @@ enum {
     NOTHING     /* the right side is zero, and so is the answer */
 };
 
-typedef struct adjoint_call {
-    const int32_t *observed;
-    const float *q, *logits, *dloss;
-    mb_wrt wrt;
-    float *w, *gradient;
-    mb_adjoint_result *results;
-} adjoint_call;
-
 /* out = alpha J v, J the Jacobian of the prox at q. */
 static void jacobian(const mb_solver *solver, const mb_slot *slot, float *out, const float *v) {
     mb_slot_prox_vjp(solver, slot, out, slot->adjoint.q, v);
@@ -181,7 +173,7 @@ static void step_fixed_point(const mb_solver *solver, mb_slot *slot) {
 
 static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_solver *solver = task->solver;
-    const adjoint_call *call = task->call;
+    const mb_adjoint_arrays *call = task->call;
     mb_adjoint *a = &slot->adjoint;
     double began = mb_clock();
     mb_slot_observe(solver, slot,
@@ -215,7 +207,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
 /* w and Phi w from y and the residual. */
 static void finish(const mb_task *task, mb_slot *slot) {
     const mb_solver *solver = task->solver;
-    const adjoint_call *call = task->call;
+    const mb_adjoint_arrays *call = task->call;
     const mb_kernels *k = solver->kernels;
     mb_adjoint *a = &slot->adjoint;
     size_t n = solver->model->size;
@@ -263,7 +255,7 @@ static bool ended(const mb_solver *solver, mb_adjoint *a) {
 
 static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
     const mb_solver *solver = task->solver;
-    const adjoint_call *call = task->call;
+    const mb_adjoint_arrays *call = task->call;
     mb_adjoint *a = &slot->adjoint;
     double began = mb_clock();
     switch (a->phase) {
@@ -301,7 +293,7 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
 /* w = d + S y, and y is a sum of directions p: so the rows A S w are a sum of those of the
  * applications of Phi to d and to S p, as long as all samples took part in each of them.      */
 static mb_status add_rows(const mb_task *task, mb_worker *worker) {
-    const adjoint_call *call = task->call;
+    const mb_adjoint_arrays *call = task->call;
     size_t count = worker->in_hand;
     float c[MB_LANES_MAX];
     if (call->gradient == NULL || worker->rows == BROKEN_ROWS) return MB_OK;
@@ -319,7 +311,7 @@ static mb_status add_rows(const mb_task *task, mb_worker *worker) {
 
 /* All slots have ended: their part of the parameters' gradient. */
 static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *again) {
-    const adjoint_call *call = task->call;
+    const mb_adjoint_arrays *call = task->call;
     size_t count = worker->in_hand;
     const float *w[MB_LANES_MAX], *v[MB_LANES_MAX], *phi_w[MB_LANES_MAX], *phi_v[MB_LANES_MAX];
     const float *biases[MB_LANES_MAX];
@@ -351,11 +343,16 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
 /* ---------------------------------------------------------------------- the calls -- */
 
 /* The inputs are large, so the workers share the check; nothing is written before it is over. */
+typedef struct check {
+    const mb_adjoint_arrays *arrays;
+    size_t size;
+} check;
+
 static mb_status check_worker(void *context, size_t index, size_t workers) {
-    const mb_task *task = context;
-    const adjoint_call *call = task->call;
-    size_t begin, end, n = task->solver->model->size;
-    mb_pool_slice(task->batch, index, workers, &begin, &end);
+    const check *c = context;
+    const mb_adjoint_arrays *call = c->arrays;
+    size_t begin, end, n = c->size;
+    mb_pool_slice(call->batch, index, workers, &begin, &end);
     for (size_t i = begin; i < end; ++i) {
         MB_TRY(mb_sample_check("q", i, n, call->q + i * n));
         MB_TRY(mb_sample_check("dloss", i, n, call->dloss + i * n));
@@ -364,8 +361,7 @@ static mb_status check_worker(void *context, size_t index, size_t workers) {
     return MB_OK;
 }
 
-static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call *call, bool check,
-                             mb_report *report) {
+mb_status mb_adjoint_run(mb_solver *solver, const mb_adjoint_arrays *arrays, mb_report *report) {
     double began = mb_clock();
     MB_TRY(mb_call_begin(solver));
     mb_task task = {.solver = solver,
@@ -373,20 +369,24 @@ static mb_status adjoint_run(mb_solver *solver, size_t batch, const adjoint_call
                     .advance = advance,
                     .finish = add_gradient,
                     .round = add_rows,
-                    .batch = batch,
-                    .observed = call->gradient ? call->observed : NULL, /* no part of the system */
+                    .batch = arrays->batch,
+                    .observed = arrays->gradient ? arrays->observed : NULL, /* no part of the system */
                     .biases = solver->biases,
                     .together = true,
-                    .call = call};
+                    .call = arrays};
     for (size_t i = 0; i < solver->workers; ++i) solver->worker[i].rows = NO_ROWS;
-    if (check) MB_TRY(mb_pool_run(solver->pool, check_worker, &task));
-    mb_sums_clear(solver);
+    if (!arrays->goes_on) mb_sums_clear(solver);
     MB_TRY(mb_task_run(&task));
     double collecting = mb_clock();
-    if (call->gradient) mb_sums_collect(solver, call->gradient);
+    if (arrays->gradient && !arrays->goes_on) mb_sums_collect(solver, arrays->gradient);
     solver->worker[0].ms_gradient += mb_clock() - collecting;
     mb_call_end(solver, began, report);
     return MB_OK;
+}
+
+static mb_status run(mb_solver *solver, const mb_adjoint_arrays *arrays, mb_report *report) {
+    return mb_solver_apart(solver) ? mb_components_adjoint(solver, arrays, report)
+                                   : mb_adjoint_run(solver, arrays, report);
 }
 
 mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *observed,
@@ -403,14 +403,26 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
     MB_TRY(mb_batch_check("mb_solver_adjoint", solver->model, batch));
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_biases_check("mb_solver_adjoint", solver, batch));
-    adjoint_call call = {observed, q, logits, dloss, wrt, w, gradient, results};
-    return adjoint_run(solver, batch, &call, true, report);
+    mb_adjoint_arrays arrays = {batch, observed, q, logits, dloss, wrt, w, gradient, results, false};
+    check c = {&arrays, solver->model->size};
+    double began = mb_clock();
+    MB_TRY(mb_pool_run(solver->pool, check_worker, &c));
+    MB_TRY(run(solver, &arrays, report));
+    if (report) report->ms_total = mb_clock() - began; /* with the checks */
+    return MB_OK;
 }
 
 mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
                                      const float *q, const float *logits, const float *dloss,
                                      float *gradient, mb_adjoint_result *results,
                                      mb_report *report) {
-    adjoint_call call = {observed, q, logits, dloss, MB_WRT_LOGITS, NULL, gradient, results};
-    return adjoint_run(solver, batch, &call, false, report);
+    mb_adjoint_arrays arrays = {.batch = batch,
+                                .observed = observed,
+                                .q = q,
+                                .logits = logits,
+                                .dloss = dloss,
+                                .wrt = MB_WRT_LOGITS,
+                                .gradient = gradient,
+                                .results = results};
+    return run(solver, &arrays, report);
 }

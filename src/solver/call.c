@@ -19,6 +19,7 @@ double mb_clock(void) {
 }
 
 bool mb_solver_stopping(const mb_solver *solver) {
+    if (solver->outer) return mb_solver_stopping(solver->outer);
     if (atomic_load_explicit(&solver->interrupted, memory_order_relaxed)) return true;
     return solver->deadline > 0 && mb_clock() > solver->deadline;
 }
@@ -29,13 +30,17 @@ void mb_solver_interrupt(mb_solver *solver) {
 
 /* ---------------------------------------------------------------- begin and end -- */
 
+void mb_call_limit(mb_solver *solver) {
+    double limit = solver->settings.time_limit;
+    solver->deadline = limit > 0 ? mb_clock() + 1e3 * limit : 0;
+}
+
 mb_status mb_call_begin(mb_solver *solver) {
     atomic_store(&solver->interrupted, false); /* first: what comes during the refresh counts */
     double began = mb_clock();
     MB_TRY(mb_solver_refresh(solver));
     solver->ms_refresh = mb_clock() - began;
-    double limit = solver->settings.time_limit;
-    solver->deadline = limit > 0 ? mb_clock() + 1e3 * limit : 0;
+    mb_call_limit(solver);
     for (size_t i = 0; i < solver->workers; ++i) {
         mb_worker *w = &solver->worker[i];
         w->ms_operator = w->ms_prox = w->ms_acceleration = w->ms_adjoint = w->ms_gradient = 0;

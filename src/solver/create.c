@@ -100,7 +100,10 @@ static mb_status build(mb_solver *solver) {
     const mb_model *model = solver->model;
     MB_TRY(mb_rounding_create(&solver->rounding, model));
     MB_TRY(mb_kernels_get(&solver->kernels, solver->settings.kernels));
-    MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
+    if (solver->outer)
+        solver->pool = solver->outer->pool;
+    else
+        MB_TRY(mb_pool_create(&solver->pool, (size_t)solver->settings.threads));
     solver->workers = mb_pool_size(solver->pool);
     solver->lanes = mb_phi_samples(model, solver->kernels);
     solver->run_count = count_runs(model, NULL);
@@ -115,22 +118,18 @@ static mb_status build(mb_solver *solver) {
     MB_TRY(mb_precondition_create(&solver->precondition, model));
     MB_TRY(mb_alloc(&solver->worker, solver->workers, sizeof *solver->worker));
     MB_TRY(mb_pool_run(solver->pool, worker_create, solver));
-    return mb_solver_refresh(solver);
+    MB_TRY(mb_solver_refresh(solver));
+    return mb_components_create(solver);
 }
 
-mb_status mb_solver_create(mb_solver **out, const mb_model *model,
-                           const mb_solver_settings *settings) {
-    if (out == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: solver is NULL");
-    *out = NULL;
-    if (model == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: model is NULL");
+mb_status mb_solver_create_within(mb_solver **out, const mb_model *model,
+                                  const mb_solver_settings *settings, const mb_solver *outer) {
     mb_solver *solver;
-    if (settings) MB_TRY(mb_solver_settings_check(settings));
+    *out = NULL;
     MB_TRY(mb_alloc(&solver, 1, sizeof *solver));
     solver->model = model;
-    if (settings)
-        solver->settings = *settings;
-    else
-        mb_solver_settings_default(&solver->settings);
+    solver->outer = outer;
+    solver->settings = *settings;
     if (solver->settings.unrolled) solver->settings.anderson = 0;
     mb_status status = build(solver);
     if (status != MB_OK) {
@@ -141,8 +140,20 @@ mb_status mb_solver_create(mb_solver **out, const mb_model *model,
     return MB_OK;
 }
 
+mb_status mb_solver_create(mb_solver **out, const mb_model *model,
+                           const mb_solver_settings *settings) {
+    if (out == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: solver is NULL");
+    *out = NULL;
+    if (model == NULL) return mb_fail(MB_EINVAL, "mb_solver_create: model is NULL");
+    mb_solver_settings defaults;
+    mb_solver_settings_default(&defaults);
+    if (settings) MB_TRY(mb_solver_settings_check(settings));
+    return mb_solver_create_within(out, model, settings ? settings : &defaults, NULL);
+}
+
 void mb_solver_destroy(mb_solver *solver) {
     if (solver == NULL) return;
+    mb_components_destroy(solver);
     for (size_t i = 0; solver->worker && i < solver->workers; ++i) {
         mb_phi_destroy(solver->worker[i].phi);
         mb_gradient_destroy(&solver->worker[i].gradient);
@@ -163,6 +174,6 @@ void mb_solver_destroy(mb_solver *solver) {
     mb_free(solver->start_u);
     mb_free(solver->start_g);
     mb_free(solver->runs);
-    mb_pool_destroy(solver->pool);
+    if (solver->outer == NULL) mb_pool_destroy(solver->pool);
     mb_free(solver);
 }

@@ -16,7 +16,7 @@
  * `plain` is in the norm of diag(1/alpha), in which a plain step must contract; `weighted` is
  * of the gradient r/alpha.                                                                  */
 static mb_residual_sums measure(const mb_solver *solver, mb_slot *slot, int stop) {
-    mb_residual_sums sums = {0};
+    mb_residual_sums sums = {.norm = slot->elsewhere};
     for (size_t i = 0; i < solver->run_count; ++i) {
         const mb_run *run = &solver->runs[i];
         double alpha = mb_slot_alpha(solver, slot, i);
@@ -197,7 +197,7 @@ static void finish_ahead(const mb_task *task, mb_worker *worker, mb_slot *slot, 
     float *q = call->q + slot->sample * n, *x = slot->fb.scratch; /* which mb_certify uses before */
     double began = mb_clock();
     slot->solve.result.outcome = MB_CONVERGED;
-    if (call->results) mb_certify(solver, slot, false);
+    if (call->certify) mb_certify(solver, slot, false);
     mb_anderson_step(solver, slot, x);
     memcpy(q, slot->solve.q, n * sizeof(float));
     worker->ms_acceleration += mb_clock() - began;

@@ -147,11 +147,14 @@ static mb_status worker_start(void *context, size_t index, size_t workers) {
     return index == 0 ? mb_solve_nothing_observed(solver, &solver->worker[0]) : MB_OK;
 }
 
+mb_status mb_solver_model_check(const mb_solver *solver) {
+    if (solver->model->accepted) return MB_OK;
+    return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
+}
+
 mb_status mb_solver_refresh(mb_solver *solver) {
     const mb_model *model = solver->model;
-    if (!model->accepted) {
-        return mb_fail(MB_EINVAL, "the model cannot be used: its last mb_model_update failed");
-    }
+    MB_TRY(mb_solver_model_check(solver));
     if (solver->version == model->version) return MB_OK;
     choose_split(solver);
     MB_TRY(mb_pool_run(solver->pool, worker_refresh, solver));
@@ -171,6 +174,11 @@ mb_status mb_solver_spectrum(mb_solver *solver, mb_spectrum *spectrum) {
     if (solver == NULL || spectrum == NULL) {
         return mb_fail(MB_EINVAL, "mb_solver_spectrum: NULL argument");
     }
+    if (mb_solver_apart(solver)) {
+        MB_TRY(mb_components_refresh(solver));
+        *spectrum = mb_components_spectrum(solver);
+        return MB_OK;
+    }
     MB_TRY(mb_solver_refresh(solver));
     *spectrum = solver->spectrum;
     return MB_OK;
@@ -180,10 +188,20 @@ mb_status mb_solver_steps(mb_solver *solver, double *alpha) {
     if (solver == NULL || alpha == NULL) {
         return mb_fail(MB_EINVAL, "mb_solver_steps: NULL argument");
     }
-    MB_TRY(mb_solver_refresh(solver));
-    memcpy(alpha, solver->step, solver->model->tier_count * sizeof *alpha);
+    if (!mb_solver_apart(solver)) {
+        MB_TRY(mb_solver_refresh(solver));
+        memcpy(alpha, solver->step, solver->model->tier_count * sizeof *alpha);
+        return MB_OK;
+    }
+    MB_TRY(mb_components_refresh(solver));
+    for (size_t i = 0; i < solver->components.count; ++i) {
+        const mb_component *c = &solver->components.list[i];
+        for (size_t t = 0; t < c->model->tier_count; ++t) alpha[c->tiers[t]] = c->solver->step[t];
+    }
     return MB_OK;
 }
+
+/* --------------------------------------------------------------------- memory -- */
 
 size_t mb_solver_memory_size(const mb_solver *solver) {
     return 3 * solver->model->size;
@@ -191,6 +209,14 @@ size_t mb_solver_memory_size(const mb_solver *solver) {
 
 void mb_solver_memory_get(const mb_solver *solver, float *memory) {
     size_t n = solver->model->size;
+    if (mb_solver_apart(solver)) { /* theirs, one after another */
+        for (size_t i = 0; i < solver->components.count; ++i) {
+            const mb_solver *part = solver->components.list[i].solver;
+            mb_solver_memory_get(part, memory);
+            memory += mb_solver_memory_size(part);
+        }
+        return;
+    }
     memcpy(memory, solver->lanczos.start, n * sizeof *memory);
     memset(memory + n, 0, 2 * n * sizeof *memory);
     if (!mb_solver_tier_steps(&solver->settings)) return;
@@ -200,6 +226,14 @@ void mb_solver_memory_get(const mb_solver *solver, float *memory) {
 
 void mb_solver_memory_set(mb_solver *solver, const float *memory) {
     size_t n = solver->model->size;
+    if (mb_solver_apart(solver)) {
+        for (size_t i = 0; i < solver->components.count; ++i) {
+            mb_solver *part = solver->components.list[i].solver;
+            mb_solver_memory_set(part, memory);
+            memory += mb_solver_memory_size(part);
+        }
+        return;
+    }
     memcpy(solver->lanczos.start, memory, n * sizeof *memory);
     if (!mb_solver_tier_steps(&solver->settings)) return;
     memcpy(solver->metric.start, memory + n, n * sizeof *memory);

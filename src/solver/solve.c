@@ -43,6 +43,7 @@ static mb_status load(const mb_task *task, mb_worker *worker, mb_slot *slot) {
     const mb_model *model = solver->model;
     double began = mb_clock();
     slot->fb.shorter = 1;
+    slot->elsewhere = solver->elsewhere && task->starts ? solver->elsewhere[slot->sample] : 0;
     slot->fresh = call->start == NULL && slot->biases == NULL;
     load_start(solver, worker, slot, call->start ? call->start + slot->sample * model->size : NULL);
     /* only the hidden entries of r are ever written: the others stay zero */
@@ -68,7 +69,7 @@ void mb_solve_finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
     const mb_solve_call *call = task->call;
     size_t n = task->solver->model->size;
     slot->solve.result.outcome = outcome;
-    if (call->results) mb_certify(task->solver, slot, true);
+    if (call->certify) mb_certify(task->solver, slot, true);
     if (call->q) memcpy(call->q + slot->sample * n, slot->solve.q, n * sizeof(float));
     if (call->logits) memcpy(call->logits + slot->sample * n, slot->solve.g, n * sizeof(float));
     if (call->results) call->results[slot->sample] = slot->solve.result;
@@ -76,7 +77,8 @@ void mb_solve_finish(const mb_task *task, mb_slot *slot, mb_outcome outcome) {
 
 double mb_solve_distance(const mb_solver *solver, const mb_slot *slot, const float *a,
                          double *norm) {
-    double square = *norm = 0;
+    double square = 0;
+    *norm = slot->elsewhere;
     for (size_t i = 0; i < solver->run_count; ++i) {
         square +=
             solver->kernels->distance(norm, a, slot->solve.q, slot->hidden + solver->runs[i].first,
@@ -102,11 +104,12 @@ bool mb_solve_must_end(const mb_task *task, const mb_slot *slot, mb_outcome *out
 
 static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, bool *done) {
     const mb_solve_call *call = task->call;
+    const mb_result *result = &slot->solve.result;
     MB_TRY(call->advance(task, worker, slot, done));
     if (*done) {
-        worker->iterations += slot->solve.result.iterations;
+        worker->iterations += result->iterations;
         worker->reductions += slot->fb.reductions;
-        worker->converged += slot->solve.result.outcome == MB_CONVERGED;
+        worker->converged += result->outcome == MB_CONVERGED;
     }
     return MB_OK;
 }
@@ -145,31 +148,47 @@ mb_status mb_solver_solve(mb_solver *solver, size_t batch, const int32_t *observ
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(start_check(solver->model, batch, start));
     MB_TRY(mb_biases_check("mb_solver_solve", solver, batch));
+    mb_solve_arrays arrays = {.batch = batch,
+                              .observed = observed,
+                              .start = start,
+                              .q = q,
+                              .logits = logits,
+                              .results = results,
+                              .certify = results != NULL};
+    MB_TRY(mb_solver_apart(solver) ? mb_components_solve(solver, &arrays, report)
+                                   : mb_solve_run(solver, &arrays, report));
+    if (report) report->ms_total = mb_clock() - began; /* with the checks */
+    return MB_OK;
+}
+
+mb_status mb_solve_run(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report) {
+    double began = mb_clock();
     MB_TRY(mb_call_begin(solver));
     const mb_solver_settings *settings = &solver->settings;
-    if (results || settings->stop == MB_STOP_CERTIFICATE) {
+    if (arrays->certify || settings->stop == MB_STOP_CERTIFICATE) {
         mb_rounding_refresh(&solver->rounding, solver->model);
     }
     bool forward_backward = settings->method == MB_FORWARD_BACKWARD;
     mb_solve_call call = {
-        .observed = observed,
-        .start = start,
-        .q = q,
-        .logits = logits,
-        .results = results,
+        .observed = arrays->observed,
+        .start = arrays->start,
+        .q = arrays->q,
+        .logits = arrays->logits,
+        .results = arrays->results,
+        .certify = arrays->certify,
         .advance = forward_backward ? mb_forward_backward_advance : mb_peer_advance,
         .max_iterations = (uint64_t)settings->max_iterations,
         .tolerance = settings->tolerance,
         .stop = settings->stop,
         .stoppable = true,
-        .predict_stop = settings->predict_stop && logits == NULL && !settings->unrolled &&
-                   settings->stop != MB_STOP_CERTIFICATE && solver->spectrum.modulus > 0};
+        .predict_stop = settings->predict_stop && arrays->logits == NULL && !settings->unrolled &&
+                        settings->stop != MB_STOP_CERTIFICATE && solver->spectrum.modulus > 0};
     mb_task task = {.solver = solver,
                     .load = load,
                     .advance = advance,
-                    .batch = batch,
+                    .batch = arrays->batch,
                     .bias = true,
-                    .observed = observed,
+                    .observed = arrays->observed,
                     .biases = solver->biases,
                     .starts = true,
                     .careful = settings->stop == MB_STOP_CERTIFICATE,

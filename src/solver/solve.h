@@ -14,6 +14,7 @@ typedef struct mb_solve_call {
     const float *start;
     float *q, *logits; /* out, or NULL */
     mb_result *results;
+    bool certify;
     mb_status (*advance)(const mb_task *, mb_worker *, mb_slot *, bool *);
     uint64_t max_iterations;
     double tolerance;

@@ -159,6 +159,8 @@ typedef struct mb_slot {
     const int32_t *observed; /* [variables]; NULL: nothing is                  */
     const float *biases; /* the sample's own, beside the model's; NULL: none */
     float *field;        /* [size]: these, where links are part of them      */
+    double elsewhere;    /* at least ||q||^2 of what is hidden in other components: part of
+                            what residuals are relative to                     */
     bool busy, fresh; /* fresh: still at the common start of all samples */
     const float *in;  /* what Phi is applied to next ... */
     float *out;       /* ... and where the result goes   */
@@ -196,8 +198,41 @@ typedef struct mb_worker {
     char red_zone[64]; /* keeps two workers' counters on different cache lines */
 } mb_worker;
 
+/* ------------------------------------------------------------ components.c -- */
+
+/* Tiers that Phi connects, as a model and a solver of their own. */
+typedef struct mb_component {
+    mb_model *model;  /* without links, whose sums come as biases of a sample             */
+    mb_solver *solver;
+    size_t *tiers;    /* [its tiers]: their numbers in the whole model                     */
+    size_t *blocks;   /* [its blocks] likewise                                             */
+    bool linked;      /* links speak to it                                                 */
+    float *gradient;  /* [its parameters]                                                  */
+} mb_component;
+
+/* What a solver has of a model that falls into several; else there are none. Samples go through it a
+ * few at a time, so that these arrays have a size.                                            */
+typedef struct mb_components {
+    mb_component *list;
+    size_t count;
+    size_t samples;   /* that are taken at once                                            */
+    uint64_t version; /* of the parameters that the components have                        */
+    int32_t *observed;              /* [samples][variables of the largest]                 */
+    float *q, *logits, *biases;     /* [samples][size of the largest] ...                  */
+    float *start, *d, *w;           /* ... where the call has them; start and d are one    */
+    float *all_biases, *all_w;      /* [samples][size], with links                         */
+    const float **biases_of;        /* [samples]: those of a sample, of all tiers, or NULL */
+    mb_result *merged, *results;    /* [samples]: of the components so far, of the present */
+    mb_adjoint_result *adjoints, *adjoint; /* likewise                                     */
+    double *norms;                  /* squared, of the hidden marginals so far             */
+    double *least, *elsewhere;      /* sum of 1/k over all hidden variables, over those not here */
+    mb_arena arena;
+} mb_components;
+
 struct mb_solver {
     const mb_model *model;
+    const mb_solver *outer; /* NULL, or the solver that this is a component of */
+    mb_components components;
     const mb_kernels *kernels;
     mb_solver_settings settings;
     mb_pool *pool;
@@ -221,6 +256,7 @@ struct mb_solver {
     mb_spectrum spectrum;
     uint64_t version; /* of the model that all this belongs to */
     const float *biases; /* of the samples of a call, the caller's [biases_batch][size]; NULL: none */
+    const double *elsewhere; /* of a component: [batch], see mb_slot; NULL: nothing is */
     size_t biases_batch;
     atomic_bool interrupted;
     double deadline;
@@ -260,6 +296,9 @@ mb_status mb_task_alone(const mb_task *task, mb_worker *worker);
 /* Milliseconds of a steady clock. */
 double mb_clock(void);
 
+/* The time that the settings allow begins. */
+void mb_call_limit(mb_solver *solver);
+
 /* Whether the call should end now: interrupted, or out of time. */
 bool mb_solver_stopping(const mb_solver *solver);
 
@@ -281,6 +320,12 @@ mb_status mb_sample_check(const char *what, size_t sample, size_t size, const fl
 /* That the samples' own biases, if there are any, are finite and those of such a batch. */
 mb_status mb_biases_check(const char *call, const mb_solver *solver, size_t batch);
 
+/* ---------------------------------------------------------------- create.c -- */
+
+/* A solver that is part of another one, and works with its threads: see components.c. */
+mb_status mb_solver_create_within(mb_solver **solver, const mb_model *model,
+                                  const mb_solver_settings *settings, const mb_solver *outer);
+
 /* -------------------------------------------------------------- settings.c -- */
 
 /* Whether the settings, each and together, can be used: else MB_EINVAL. */
@@ -290,6 +335,9 @@ mb_status mb_solver_settings_check(const mb_solver_settings *settings);
 
 /* Whether the settings allow a step per tier. */
 bool mb_solver_tier_steps(const mb_solver_settings *settings);
+
+/* Whether the model's parameters can be used. */
+mb_status mb_solver_model_check(const mb_solver *solver);
 
 /* Brings everything derived from the model's parameters up to date. */
 mb_status mb_solver_refresh(mb_solver *solver);
@@ -364,6 +412,18 @@ void mb_slot_prox_vjp(const mb_solver *solver, const mb_slot *slot, float *out, 
 
 /* ------------------------------------------------------- solve.c and peers.c -- */
 
+/* The arrays of mb_solver_solve, checked. */
+typedef struct mb_solve_arrays {
+    size_t batch;
+    const int32_t *observed;
+    const float *start;
+    float *q, *logits;
+    mb_result *results;
+    bool certify; /* results come with certificates, gap and free energy */
+} mb_solve_arrays;
+
+mb_status mb_solve_run(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report);
+
 /* Sets the start of all samples to the marginals of the model with nothing observed, roughly. */
 mb_status mb_solve_nothing_observed(mb_solver *solver, mb_worker *worker);
 
@@ -413,10 +473,40 @@ double mb_self_inhibition_error(const mb_model *model);
 
 /* --------------------------------------------------------------- adjoint.c -- */
 
+/* The arguments of mb_solver_adjoint, checked. */
+typedef struct mb_adjoint_arrays {
+    size_t batch;
+    const int32_t *observed;
+    const float *q, *logits, *dloss;
+    mb_wrt wrt;
+    float *w, *gradient;
+    mb_adjoint_result *results;
+    bool goes_on; /* sums of gradients are neither cleared nor collected: the caller does */
+} mb_adjoint_arrays;
+
+mb_status mb_adjoint_run(mb_solver *solver, const mb_adjoint_arrays *arrays, mb_report *report);
+
 /* mb_solver_adjoint without its checks of numbers that come from mb_solver_solve and the loss. */
 mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int32_t *observed,
                                      const float *q, const float *logits, const float *dloss,
                                      float *gradient, mb_adjoint_result *results,
                                      mb_report *report);
+
+/* ------------------------------------------------------------ components.c -- */
+
+/* Whether the solver's calls go to components: then mb_components_* is what to call. */
+static inline bool mb_solver_apart(const mb_solver *solver) {
+    return solver->components.count > 0;
+}
+/* Makes them, where the model has more than one. */
+mb_status mb_components_create(mb_solver *solver);
+void mb_components_destroy(mb_solver *solver);
+/* Gives the components the parameters of the model, if they have changed. */
+mb_status mb_components_refresh(mb_solver *solver);
+/* After that: the bounds of all, the shortest step. */
+mb_spectrum mb_components_spectrum(const mb_solver *solver);
+mb_status mb_components_solve(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report);
+mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arrays,
+                                mb_report *report);
 
 #endif
