@@ -99,6 +99,25 @@ static void note_alone(const mb_model_desc *desc) {
     }
 }
 
+/* "components   pixels hidden | far label: ..."; nothing if all tiers are of one. */
+static void print_components(const mb_model *model) {
+    const mb_model_desc *desc = mb_model_describe(model);
+    mb_tier_info info;
+    size_t last = 0;
+    for (size_t t = 0; t < desc->tier_count; ++t) {
+        mb_model_tier(model, t, &info);
+        last = info.component > last ? info.component : last;
+    }
+    for (size_t c = 0; c <= last && last > 0; ++c) {
+        printf("%s", c == 0 ? "components  " : " |");
+        for (size_t t = 0; t < desc->tier_count; ++t) {
+            mb_model_tier(model, t, &info);
+            if (info.component == c) printf(" %s", desc->tiers[t].name);
+        }
+    }
+    if (last > 0) printf(": not connected by Phi, solved apart\n");
+}
+
 static void print_model(const mb_model *model, size_t parameters, const findings *f) {
     const mb_model_desc *desc = mb_model_describe(model);
     const mb_spectrum *s = &f->spectrum;
@@ -110,6 +129,7 @@ static void print_model(const mb_model *model, size_t parameters, const findings
     note_alone(desc);
     printf("\nparameters   %zu\n", parameters);
     printf("variables    %zu (%zu entries)\n", mb_model_variables(model), mb_model_size(model));
+    print_components(model);
     if (desc->monotone)
         printf("m            %g%s\n", desc->m, desc->center ? ", centred" : "");
     else
@@ -170,8 +190,8 @@ static json_t *json_model(const mb_model *model, size_t parameters, const findin
         }
         json_array_append_new(
             tiers,
-            json_pack("{s:s,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name",
-                      tier->name, "height",
+            json_pack("{s:s,s:I,s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:I,s:I,s:o,s:o}", "name",
+                      tier->name, "component", (json_int_t)info.component, "height",
                       (int)tier->height, "width", (int)tier->width, "groups", (int)tier->groups,
                       "cardinality", cards, "variables", (json_int_t)info.variables, "entries",
                       (json_int_t)info.size, "rows", (json_int_t)tier->rows, "classes",
