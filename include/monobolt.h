@@ -123,10 +123,10 @@ typedef struct mb_block_desc {
     uint32_t kernel; /* convolutions: 1 .. 31                                    */
     uint32_t stride; /* convolutions: 1 .. 16; tier i must be ceil(tier j/stride) */
     mb_padding padding;
-    double start;    /* initial weights, relative to those of the other blocks that leave
-                        tier j, which is scaled as a whole; 0 means 1                 */
+    double start;    /* initial weights, relative to other blocks that leave tier j; 0 means 1 */
     double rate;     /* learning rate, relative to the trainer's; 0 means 1           */
-    double reserved[2]; /* zero                                                       */
+    bool smooth;     /* of a tier to itself: begins as an interpolation of ordered categories */
+    double reserved[1]; /* zero                                                       */
 } mb_block_desc;
 
 /* Phi = D - A'A of the scaled A_v, where D_v = A_v'A_v min(1, (1 - m) / ||A_v||_2^2). Up to

@@ -53,7 +53,7 @@ static void test_reserved(void **state) {
     mb_model *model;
     mb_solver *solver;
     mb_solver_settings settings;
-    double *const places[] = {&tier.reserved[0], &block.reserved[1], &desc.reserved[1]};
+    double *const places[] = {&tier.reserved[0], &block.reserved[0], &desc.reserved[1]};
     const char *const names[] = {"mb_tier_desc", "mb_block_desc", "mb_model_desc"};
     for (int i = 0; i < 3; ++i) {
         *places[i] = 1;

@@ -35,7 +35,7 @@ static void test_descriptions(void **state) {
     refuse((mb_block_desc){1, 0, (mb_block_kind)5}, "link 1 (hidden pixels): unknown kind 5");
     refuse((mb_block_desc){1, 0, MB_DENSE, .start = -1}, "link 1 (hidden pixels): start = -1");
     refuse((mb_block_desc){1, 0, MB_DENSE, .rate = NAN}, "link 1 (hidden pixels): start = 0 and rate = nan");
-    refuse((mb_block_desc){1, 0, MB_DENSE, .reserved = {0, 1}}, "mb_block_desc");
+    refuse((mb_block_desc){1, 0, MB_DENSE, .reserved = {1}}, "mb_block_desc");
     const mb_block_desc twice[] = {{1, 0, MB_DENSE}, {2, 0, MB_DENSE}, {1, 0, MB_CONVOLUTION, 3, 2}};
     mb_model *model;
     mb_model_desc desc = desc_of(twice, 3);

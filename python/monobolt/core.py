@@ -64,6 +64,7 @@ class Block:
     padding: str = "same"
     start: float = 1.0
     rate: float = 1.0
+    smooth: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Model(Handle):
                 if block.kernel:
                     to.kernel, to.stride = block.kernel, block.stride
                 to.padding = lib.MB_FULL if block.padding == "full" else lib.MB_SAME
-                to.start, to.rate = block.start, block.rate
+                to.start, to.rate, to.smooth = block.start, block.rate, block.smooth
             return made
 
         desc = ffi.new("mb_model_desc *", {
@@ -254,7 +255,7 @@ class Model(Handle):
             kernel = b.kernel if b.kind == lib.MB_CONVOLUTION else 0
             made.append(Block(text(desc.tiers[b.row].name), text(desc.tiers[b.column].name), kernel,
                               b.stride if kernel else 1, "full" if b.padding == lib.MB_FULL else "same",
-                              b.start or 1.0, b.rate or 1.0))
+                              b.start or 1.0, b.rate or 1.0, b.smooth))
         return made
 
     @property

@@ -31,6 +31,7 @@ typedef struct tier_values {
 
 typedef struct block_values {
     int kind, padding;
+    bool smooth;
     int64_t kernel, stride;
     double start, rate;
 } block_values;
@@ -87,6 +88,9 @@ static const mb_setting *block_table(size_t *count) {
          .low_open = true, .help = "size of the initial weights; of a block relative to others that leave its tier"},
         {"rate", MB_REAL, offsetof(block_values, rate), .fallback = 1, .low = 0, .high = 1e3,
          .low_open = true, .help = "learning rate, relative to the trainer's"},
+        {"smooth", MB_BOOLEAN, offsetof(block_values, smooth),
+         .help = "of a tier to itself: begins as differences between neighbouring cells, whose categories are "
+                 "steps of one scale: gray levels, say"},
     };
     *count = sizeof table / sizeof *table;
     return table;
@@ -325,13 +329,14 @@ static mb_status tier_build(mb_spec *spec, const mb_ini_section *section) {
 
 /* A block or a link. */
 static mb_status block_build(mb_spec *spec, const mb_ini_section *section, mb_block_desc *desc) {
-    static const char *const convolution_keys[] = {"kernel", "stride", "padding"};
+    static const char *const convolution_keys[] = {"kernel", "stride", "padding", "smooth"};
     const block_values *values = section->values;
     MB_TRY(mb_spec_tier(spec, section, NULL, section->words[1], &desc->row));
     MB_TRY(mb_spec_tier(spec, section, NULL, section->words[2], &desc->column));
     desc->kind = (mb_block_kind)values->kind;
     desc->start = values->start;
     desc->rate = values->rate;
+    desc->smooth = values->smooth;
     if (desc->kind == MB_DENSE) {
         for (size_t i = 0; i < sizeof convolution_keys / sizeof *convolution_keys; ++i) {
             uint32_t line = mb_ini_line(section, convolution_keys[i]);

@@ -50,6 +50,14 @@ static mb_status tier_check(const mb_tier_desc *tier, size_t index) {
     return MB_OK;
 }
 
+static bool smooth_fits(const mb_block_desc *b, const mb_tier_desc *row, const mb_tier_desc *column, bool link) {
+    bool alike = row->height == column->height && row->width == column->width &&
+                 row->groups == column->groups && row->cardinality == column->cardinality &&
+                 row->cardinalities == NULL && column->cardinalities == NULL;
+    return b->kind == MB_CONVOLUTION && b->kernel >= 3 && b->stride == 1 &&
+           (b->row == b->column || (link && alike));
+}
+
 /* what: "block" or "link" */
 static mb_status block_check(const mb_model_desc *desc, const char *what, const mb_block_desc *list,
                              size_t index) {
@@ -72,6 +80,13 @@ static mb_status block_check(const mb_model_desc *desc, const char *what, const 
         !(b->rate >= 0 && b->rate <= MB_BLOCK_FACTOR_MAX)) {
         return mb_fail(MB_EINVAL, "%s %zu (%s %s): start = %g and rate = %g must be 0..%g",
                        what, index + 1, row_name, column_name, b->start, b->rate, MB_BLOCK_FACTOR_MAX);
+    }
+    bool link = strcmp(what, "link") == 0;
+    if (b->smooth && !smooth_fits(b, row, column, link)) {
+        return mb_fail(MB_EINVAL,
+                       "%s %zu (%s %s): smooth needs a convolution of kernel 3 or more and stride 1 from a tier to "
+                       "itself%s",
+                       what, index + 1, row_name, column_name, link ? " or to one like it" : "");
     }
     if (b->kind == MB_DENSE) return MB_OK;
     if (b->kind != MB_CONVOLUTION) {
@@ -345,6 +360,7 @@ static mb_status block_sizes(mb_model *model, const mb_model_desc *desc) {
                             .column = from->column,
                             .kind = from->kind,
                             .start = from->start > 0 ? from->start : 1,
+                            .smooth = from->smooth,
                             .rate = from->rate > 0 ? from->rate : 1};
         column->leaves = true;
         if (block->kind == MB_DENSE) {
@@ -391,6 +407,7 @@ static mb_status link_sizes(mb_model *model, const mb_model_desc *desc) {
                           .stride = from->stride,
                           .before = dense ? 0 : (from->kernel - 1) / 2,
                           .start = from->start > 0 ? from->start : 1,
+                          .smooth = from->smooth,
                           .rate = from->rate > 0 ? from->rate : 1,
                           .weights = model->parameter_count};
         size_t taps = dense ? 1 : (size_t)from->kernel * from->kernel;

@@ -83,6 +83,7 @@ typedef struct mb_block {
     uint32_t before_y, before_x; /* row p sees cells stride*p - before + a           */
     size_t weights, count;       /* in the parameters                                */
     double start, rate;          /* of learning, relative to other blocks            */
+    bool smooth;                 /* begins as differences between neighbours         */
     size_t tap_gram;             /* convolutions: [tap][gram_size] in tap_grams      */
 } mb_block;
 
@@ -93,6 +94,7 @@ typedef struct mb_link {
     uint32_t kernel, stride, before; /* cell p hears cells stride*p - before + a         */
     size_t weights, count;           /* in the parameters                                */
     double start, rate;
+    bool smooth;
 } mb_link;
 
 struct mb_model {
