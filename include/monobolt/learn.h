@@ -326,6 +326,9 @@ MB_API const mb_mask_settings *mb_network_mask_settings(const mb_network *networ
 /* What each bin of a pixel stands for, in [0, 1]: the mean of the training pixels in it, or its centre
  * before there is a trainer. [bins], owned by the network; NULL: no image.                         */
 MB_API const float *mb_network_bin_values(const mb_network *network);
+/* Takes over from another network what both have: biases of tiers, blocks, links and temperatures of the same names and
+ * shapes. *parameters, if not NULL: how many; MB_EINVAL: none. Before a trainer or a predictor is made.  */
+MB_API mb_status mb_network_adopt(mb_network *network, const mb_network *from, size_t *parameters);
 /* One safetensors file: parameters, temperatures, the spec. Written whole or not at all. */
 MB_API mb_status mb_network_save(const mb_network *network, const char *path);
 /* The same at half the size: weights and biases rounded to half precision (F16). MB_EINVAL if one of

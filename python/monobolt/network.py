@@ -177,6 +177,13 @@ class Network(Handle):
         self._drop_predictor()
         super().close()
 
+    def adopt(self, other: "Network") -> int:
+        """Takes over what both networks have: biases of tiers, blocks, links and temperatures of the same names
+        and shapes. How many parameters; an error if none. Before training or inference begins."""
+        count = ffi.new("size_t *")
+        check(lib.mb_network_adopt(self.handle, other.handle, count))
+        return int(count[0])
+
     def save(self, path: Path, *, half: bool = False) -> None:
         """One safetensors file: parameters, temperatures, the spec. Written whole or not at all. half: at
         half the size, weights and biases rounded to half precision; load reads both."""

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data.h"
 #include "training.h"
@@ -13,6 +14,7 @@
 static const cli_option options[] = {
     {"data", "NAME|DIR|CSV", NULL, "a folder, a CSV file, or a name below data/; default: what the spec names"},
     {"out", "DIR", NULL, "where the results go; default: out/ and the name of the spec"},
+    {"from", "NETWORK,...", NULL, "begin with what these have learned, one after the other: tiers, blocks and links of the same names and shapes"},
     TRAINING_OPTIONS,
     {0}};
 
@@ -138,6 +140,30 @@ static int load_data(learner *l) {
     return code;
 }
 
+/* --from A,B: what they have of the same names and shapes. */
+static int adopt(learner *l, const char *list) {
+    char path[4096];
+    if (list != NULL && cli_has(l->run.args, "resume")) {
+        return cli_fail("--from begins a training, and --resume goes on with one: give one of them");
+    }
+    while (list != NULL && *list != '\0') {
+        size_t length = strcspn(list, ",");
+        if (length == 0 || length >= sizeof path) return cli_fail("--from: '%s' is not a list of networks", list);
+        memcpy(path, list, length), path[length] = '\0';
+        list += length + (list[length] == ',');
+        if (!is_network(path)) return cli_fail("--from: %s is not a trained network (NAME.safetensors)", path);
+        mb_network *from = NULL;
+        size_t count = 0;
+        int code = model_load(&from, path);
+        if (code != CLI_OK) return code;
+        mb_status status = mb_network_adopt(l->network, from, &count);
+        mb_network_destroy(from);
+        if (status != MB_OK) return cli_fail("--from: %s: %s", path, mb_error());
+        if (!cli_has(l->run.args, "json")) printf("%s: %zu parameters taken over\n", path, count);
+    }
+    return CLI_OK;
+}
+
 static int train(learner *l) {
     training *t = &l->run;
     const char *path = t->args->operands[0];
@@ -148,7 +174,8 @@ static int train(learner *l) {
                         "checkpoint",
                         path);
     }
-    code = load_data(l);
+    code = adopt(l, cli_text(t->args, "from"));
+    if (code == CLI_OK) code = load_data(l);
     if (code != CLI_OK) return code;
     if (mb_trainer_create(&l->trainer, l->network, l->images, t->threads) != MB_OK) {
         return cli_fail("%s", mb_error());
