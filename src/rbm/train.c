@@ -108,20 +108,42 @@ static void sample_fill(const mb_rbm_trainer *t, uint64_t step, size_t n, float 
     if (i->classes > 0) x[i->visible + (size_t)t->data->labels[from]] = 1;
 }
 
-/* Mean-field of the two upper layers, pixels given; x1 and h1 are scratch. */
+/* h = sigmoid(what the pixels say + U y), of which the first does not change while the top settles. */
+static mb_status settle_up(const mb_rbm *rbm, size_t n, const float *from_pixels, const float *x,
+                           float *h) {
+    size_t hidden = rbm->info.hidden, units = rbm->units, visible = rbm->info.visible;
+    memcpy(h, from_pixels, n * hidden * sizeof *h);
+    MB_TRY(mb_gemm(false, true, n, hidden, rbm->info.top, 1, x + visible, units,
+                   rbm->p.weights + visible, units, 1, h, hidden));
+    rbm->kernels->sigmoid(h, h, n * hidden);
+    return MB_OK;
+}
+
+/* Mean-field of the two upper layers, pixels given: the top of x0, and h0. The states are scratch. */
 static mb_status settle(mb_rbm_trainer *t, size_t begin, size_t n) {
     const mb_rbm *rbm = t->rbm;
     size_t units = rbm->units, visible = rbm->info.visible, top = rbm->info.top;
-    float *x0 = t->x0 + begin * units, *x1 = t->x1 + begin * units;
-    float *h = t->h1 + begin * rbm->info.hidden;
+    size_t hidden = rbm->info.hidden;
+    float *x = t->x0 + begin * units, *h = t->h0 + begin * hidden;
+    float *from_pixels = t->state + begin * hidden;
+    for (size_t k = 0; k < n; ++k) {
+        memcpy(from_pixels + k * hidden, rbm->p.hidden_bias, hidden * sizeof *h);
+    }
+    MB_TRY(mb_gemm(false, true, n, hidden, visible, 1, x, units, rbm->p.weights, units, 1, from_pixels,
+                   hidden));
     for (int64_t s = 0; s < rbm->settings.settle; ++s) {
-        MB_TRY(mb_rbm_up(rbm, n, x0, h));
-        MB_TRY(mb_rbm_down(rbm, n, h, x1));
+        MB_TRY(settle_up(rbm, n, from_pixels, x, h));
         for (size_t k = 0; k < n; ++k) {
-            memcpy(x0 + k * units + visible, x1 + k * units + visible, top * sizeof *x0);
+            memcpy(x + k * units + visible, rbm->p.bias + visible, top * sizeof *x);
+        }
+        MB_TRY(mb_gemm(false, false, n, top, hidden, 1, h, hidden, rbm->p.weights + visible, units, 1,
+                       x + visible, units));
+        for (size_t k = 0; k < n; ++k) {
+            float *y = x + k * units + visible;
+            rbm->kernels->sigmoid(y, y, top);
         }
     }
-    return MB_OK;
+    return settle_up(rbm, n, from_pixels, x, h);
 }
 
 /* How far the first reconstruction is from the sample. */
@@ -155,8 +177,7 @@ static mb_status chain_worker(void *context, size_t index, size_t workers) {
                               j->step * t->batch + begin + k);
         sample_fill(t, j->step, begin + k, uniform, &random[k]);
     }
-    if (rbm->info.classes == 0) MB_TRY(settle(t, begin, n));
-    MB_TRY(mb_rbm_up(rbm, n, x0, h0));
+    MB_TRY(rbm->info.classes > 0 ? mb_rbm_up(rbm, n, x0, h0) : settle(t, begin, n));
     for (int64_t c = 0; c < s->cd_steps; ++c) {
         bool drawn = c + 1 < s->cd_steps || s->reconstruction == MB_RBM_SAMPLE;
         const float *p = c > 0 ? h1 : h0;
