@@ -11,6 +11,7 @@
 #include <sys/file.h>
 #include <zlib.h>
 
+#include "data/data.h"
 #include "support/fetch.h"
 #include "support/process.h"
 #include "support/sha256.h"
@@ -400,7 +401,7 @@ static void arguments_and_folders(void **state) {
               "is a file, not a folder");
     assert_int_equal(report.count, 0);
     failed_as(mb_fetch("cifar10", at("to"), at("from"), NULL, NULL, NULL), MB_EIO,
-              "does not have all files of cifar10");
+              "does not have all files of cifar10: there is no cifar-10-binary.tar.gz");
     int lock = open(at("to"), O_RDONLY | O_DIRECTORY);
     assert_int_equal(flock(lock, LOCK_EX), 0);
     failed_as(mb_fetch("digits", at("to"), NULL, NULL, NULL, NULL), MB_EIO, "another fetch");
@@ -464,6 +465,40 @@ static void other_datasets_are_not_replaced(void **state) {
             assert_int_equal(strlen(mb_known_sets[s].files[i].sha256), 64);
         }
     }
+}
+
+/* Pixels are told apart by their sums: the published means of CIFAR-10's test images, times their number, and
+ * one value more or less.                                                                     */
+static void copies_of_cifar_are_seen(void **state) {
+    static const double means[3] = {126.02464140625, 123.70850419921875, 114.85431865234375};
+    const size_t pixels = (size_t)10000 * 32 * 32;
+    const mb_shape shape = {10000, 32, 32, 3};
+    mb_dataset *data;
+    (void)state;
+    assert_null(mb_known_class_names("imagenet"));
+    assert_string_equal(mb_known_class_names("cifar10")[9], "truck");
+    assert_string_equal(mb_known_class_names("fashion-mnist")[9], "Ankle boot");
+    succeeded(mb_dataset_allocate(&data, "x", &shape));
+    for (size_t c = 0; c < 3; ++c) {
+        uint64_t sum = (uint64_t)(means[c] * (double)pixels + 0.5);
+        for (size_t i = 0; i < pixels; ++i) {
+            data->images[3 * i + c] = (uint8_t)(sum / pixels + (i < sum % pixels));
+        }
+    }
+    assert_false(mb_known_recoded(data)); /* without classes it may be anything */
+    succeeded(mb_dataset_name_classes(data, mb_cifar_classes, 10));
+    assert_false(mb_known_recoded(data));
+    ++data->images[4242];
+    assert_true(mb_known_recoded(data));
+    data->info.count = 9999; /* a part: nothing is known of it */
+    assert_false(mb_known_recoded(data));
+    data->info.count = 10000;
+    --data->images[4242];
+    ++data->images[4241]; /* another channel */
+    assert_true(mb_known_recoded(data));
+    succeeded(mb_dataset_name_classes(data, names, 10));
+    assert_false(mb_known_recoded(data));
+    mb_dataset_destroy(data);
 }
 
 /* --------------------------------------------------------------- processes -- */
@@ -536,6 +571,7 @@ int main(void) {
         FETCH(arguments_and_folders),
         FETCH(digits_are_drawn_once),
         FETCH(other_datasets_are_not_replaced),
+        FETCH(copies_of_cifar_are_seen),
         FETCH(processes),
         FETCH(fetching_survives_failing_memory),
     };

@@ -49,6 +49,14 @@ typedef struct mb_fetch_report {
 MB_API mb_status mb_fetch(const char *name, const char *dir, const char *source,
                           mb_progress progress, void *context, mb_fetch_report *report);
 MB_API const char *const *mb_fetch_names(void); /* NULL at the end */
+
+/* The ten class names of a dataset that mb_fetch knows; NULL: it does not know this one. */
+MB_API const char *const *mb_known_class_names(const char *name);
+/* Whether images are CIFAR-10's and yet have other pixels than the published files: classes, size and number
+ * of images agree, the sums of red, green and blue do not. So do copies that went through JPEG. */
+struct mb_dataset;
+MB_API bool mb_known_recoded(const struct mb_dataset *images);
+
 /* -------------------------------------------------------------------- plots -- */
 
 #define MB_PLOT_MOST 1e300 /* the largest number that is drawn */

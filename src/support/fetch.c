@@ -222,10 +222,13 @@ static mb_status source_try(mb_fetch_job *job, const char *source) {
 
 static mb_status places_visit(mb_fetch_job *job, const char *source) {
     complaints list = {0};
+    size_t first = 0;
     if (source != NULL) {
         MB_TRY(source_try(job, source));
         if (mb_fetch_complete(job)) return MB_OK;
-        return mb_fail(MB_EIO, "%s: does not have all files of %s", source, job->set->name);
+        while (job->have[first]) ++first;
+        return mb_fail(MB_EIO, "%s: does not have all files of %s: there is no %s", source, job->set->name,
+                       job->set->files[first].name);
     }
     mb_status status = places_try(job, &list);
     if (mb_fetch_complete(job)) return MB_OK;

@@ -172,6 +172,16 @@ static int table_load(mb_dataset **dataset, const mb_network *network, const cha
     return CLI_OK;
 }
 
+/* Once in a run: what is measured on a copy of CIFAR-10 is not of the published pixels. */
+static void remark_recoded(const mb_dataset *images, const char *name) {
+    static bool said;
+    if (said || !mb_known_recoded(images)) return;
+    said = true;
+    cli_remark("%s: the pixels are not those of the published CIFAR-10, but of a copy that was coded again, as "
+               "JPEG say; figures are of that copy",
+               name);
+}
+
 static int images_load(mb_dataset **dataset, data_for whom, const char *name,
                        mb_split split) {
     char path[1024];
@@ -187,8 +197,9 @@ static int images_load(mb_dataset **dataset, data_for whom, const char *name,
             return cli_fail("data/%s is not there; get it with: monobolt fetch %s", name, name);
         }
     }
-    if (mb_dataset_load(dataset, below ? path : name, split) == MB_OK) return CLI_OK;
-    return cli_fail("%s", mb_error());
+    if (mb_dataset_load(dataset, below ? path : name, split) != MB_OK) return cli_fail("%s", mb_error());
+    remark_recoded(*dataset, name);
+    return CLI_OK;
 }
 
 data_for data_for_network(const mb_network *network) {

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli.h"
 
@@ -90,6 +91,19 @@ static int fail_interrupted(const mb_fetch_report *report) {
                     complete, report->count);
 }
 
+/* A source that fetch does not take may be images all the same: CIFAR-10's batches unpacked, say, of which no
+ * sum is known, or copies whose sums are others.                                              */
+static int fail_source(const char *from) {
+    char why[600];
+    mb_dataset *images = NULL;
+    snprintf(why, sizeof why, "%s", mb_error());
+    if (from == NULL || strstr(from, "://") || mb_dataset_load(&images, from, MB_TEST) != MB_OK) {
+        return cli_fail("%s", why);
+    }
+    mb_dataset_destroy(images);
+    return cli_fail("%s; the images there can be read as they are, unchecked: --data %s", why, from);
+}
+
 static int run(const cli_args *args) {
     const char *name = args->operands[0], *dir = cli_text(args, "dir");
     const char *from = cli_text(args, "from");
@@ -104,7 +118,7 @@ static int run(const cli_args *args) {
     cli_progress_end();
     if (status != MB_OK && interrupted) return fail_interrupted(&report);
     if (status == MB_EINVAL) return cli_usage("%s", mb_error());
-    if (status != MB_OK) return cli_fail("%s", mb_error());
+    if (status != MB_OK) return fail_source(from);
     if (cli_has(args, "json")) return cli_json(json_report(name, dir, &report));
     print_report(name, dir, &report);
     return CLI_OK;
