@@ -45,7 +45,8 @@ void pictures_destroy(pictures *p);
     {"observe", "P", "0.4", "share of the pixels that is shown (random)"},                         \
     {"patch", "N", "14", "side of the hidden square (patch)"},                                     \
     {"fit", NULL, NULL,                                                                            \
-     "pictures of any size: make them gray, crop and centre what is drawn, and resize"},           \
+     "pictures of any size: resize their middle; for a gray network make them gray, crop and "     \
+     "centre what is drawn"},                                                                      \
     {"invert", NULL, NULL, "dark becomes bright: for dark ink on bright paper"}
 #define PICTURES_OPTIONS_LAST                                                                      \
     {"seed", "N", "1", "of the mask"},                                                             \
@@ -65,7 +66,7 @@ int pictures_hide(pictures *p, const cli_args *args, uint64_t seed);
 /* The file, or the dataset, that picture i is from; returns out. */
 enum { PICTURES_SOURCE = 8192 };
 const char *pictures_source(const pictures *p, size_t i, char out[PICTURES_SOURCE]);
-/* What its data call a class, or the number: to print. */
+/* What its data call a class, or those that were learned from; or the number: to print. */
 const char *pictures_class(const pictures *p, size_t i, uint32_t label, char out[MB_CSV_SHOWN]);
 /* Whether it has a file of its own. */
 bool pictures_named(const pictures *p, size_t i);

@@ -81,9 +81,11 @@ bool pictures_named(const pictures *p, size_t i) {
 
 const char *pictures_class(const pictures *p, size_t i, uint32_t label, char out[MB_CSV_SHOWN]) {
     const mb_dataset_info *data = mb_dataset_describe(p->sources[operand_of(p, i)]);
+    const char *learned = p->rbm ? mb_rbm_describe(p->rbm)->dataset : p->info->dataset;
+    const char *const *known = p->info->classes == 10 ? mb_known_class_names(learned) : NULL;
     snprintf(out, MB_CSV_SHOWN, "%u", label);
-    if (data->class_names == NULL || label >= data->classes) return out;
-    return mb_csv_shown(out, data->class_names[label]);
+    if (data->class_names && label < data->classes) return mb_csv_shown(out, data->class_names[label]);
+    return known && label < 10 ? mb_csv_shown(out, known[label]) : out;
 }
 
 /* ---------------------------------------------------------------------------- masks -- */
