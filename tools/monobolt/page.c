@@ -201,6 +201,7 @@ static const char style[] =
     /* pictures at an integer zoom, --w pixels wide */
     ".wide{grid-template-columns:repeat(auto-fill,minmax(min(100%,31.5rem),1fr))}"
     ".four{display:grid;grid-template-columns:repeat(4,max-content);gap:.5rem;justify-content:center}"
+    ".five{grid-template-columns:repeat(5,max-content);gap:.25rem}"
     ".zoom{position:relative;width:var(--w)}.zoom img{border-radius:0}.pick{cursor:crosshair}"
     ".zoom i{position:absolute;box-shadow:0 0 0 1px #000,0 0 0 2px #fff;pointer-events:none}"
     ".tip{position:absolute;z-index:9;background:var(--card);border:1px solid var(--line);"

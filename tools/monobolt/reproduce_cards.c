@@ -46,8 +46,8 @@ static void grow(size_t *size, size_t last) {
     if (*size <= last) *size = last + 1;
 }
 
-/* How much there is. */
-static int sizes(reproduce_pixels *p) {
+/* How much there is, and whether a machine is beside. */
+static int sizes(reproduce_pixels *p, bool *beside) {
     const mb_csv *csv = p->csv;
     bool right = csv->columns > FIRST && csv->columns <= FIRST + SIDE_MOST;
     for (size_t i = 0; right && i < FIRST; ++i) right = strcmp(csv->fields[i], heads[i]) == 0;
@@ -72,6 +72,7 @@ static int sizes(reproduce_pixels *p) {
         grow(&p->height, y);
         if (iteration[0]) grow(&p->frames, k);
         if (is_bin(reproduce_field(csv, i, KIND), &bin)) grow(&p->bins, bin);
+        if (strcmp(reproduce_field(csv, i, KIND), "beside") == 0) *beside = true;
     }
     if (p->channels == 2) p->channels = 3;
     return p->count > 0 ? CLI_OK : cli_fail("%s: no pictures; --again measures anew", csv->name);
@@ -114,11 +115,12 @@ static int read_line(reproduce_pixels *p, size_t row, double *entropy) {
     }
     if (strcmp(kind, "shown") == 0) return read_bytes(p, row, p->shown + at, 1);
     if (is_bin(kind, &bin)) return read_percent(p, row, entropy + at);
-    bool original = strcmp(kind, "original") == 0;
-    if (!original && strcmp(kind, "completed") != 0)
-        return bad_line(p->csv, row, "is no kind of pixels");
-    uint8_t *to = (original ? p->original : p->completed) + at * p->channels + channel;
-    return read_bytes(p, row, to, p->channels);
+    uint8_t *to = strcmp(kind, "original") == 0    ? p->original
+                  : strcmp(kind, "completed") == 0 ? p->completed
+                  : strcmp(kind, "beside") == 0    ? p->beside
+                                                   : NULL;
+    if (to == NULL) return bad_line(p->csv, row, "is no kind of pixels");
+    return read_bytes(p, row, to + at * p->channels + channel, p->channels);
 }
 
 int reproduce_pixels_load(reproduce_pixels *p, const reproduction *r, const char *target) {
@@ -128,16 +130,19 @@ int reproduce_pixels_load(reproduce_pixels *p, const reproduction *r, const char
     if (mb_csv_load(&p->csv, path) != MB_OK) {
         return cli_fail("%s; --again measures anew", mb_error());
     }
-    int code = sizes(p);
+    bool beside = false;
+    int code = sizes(p, &beside);
     size_t pixels = p->count * p->height * p->width;
     double *entropy = calloc(pixels + 1, sizeof *entropy);
     p->shown = calloc(pixels + 1, 1);
     p->original = calloc(pixels + 1, 3);
     p->completed = calloc(pixels + 1, 3);
+    if (beside) p->beside = calloc(pixels + 1, 3);
     p->frame = calloc(p->frames * p->height * p->width + 1, 3);
     p->entropy = calloc(pixels + 1, 3);
     if (code == CLI_OK &&
-        (!entropy || !p->shown || !p->original || !p->completed || !p->frame || !p->entropy)) {
+        (!entropy || !p->shown || !p->original || !p->completed || (beside && !p->beside) || !p->frame ||
+         !p->entropy)) {
         code = cli_fail("out of memory");
     }
     for (size_t i = 0; code == CLI_OK && i < p->csv->rows; ++i) code = read_line(p, i, entropy);
@@ -152,16 +157,17 @@ int reproduce_pixels_load(reproduce_pixels *p, const reproduction *r, const char
 
 void reproduce_pixels_destroy(reproduce_pixels *p) {
     mb_csv_destroy(p->csv);
-    free(p->shown), free(p->original), free(p->completed), free(p->frame), free(p->entropy);
+    free(p->shown), free(p->original), free(p->completed), free(p->beside), free(p->frame);
+    free(p->entropy);
     *p = (reproduce_pixels){0};
 }
 
 /* ------------------------------------------------------------------------- writing -- */
 
-/* CSS pixels of a picture: the largest whole zoom that fits. */
+/* CSS pixels of a picture: the largest whole zoom that fits, four or five side by side. */
 static size_t width_of(const reproduce_pixels *p) {
-    enum { ROOM = 112 };
-    return p->width * (p->width < ROOM ? ROOM / p->width : 1);
+    size_t room = p->beside ? 96 : 112;
+    return p->width * (p->width < room ? room / p->width : 1);
 }
 
 static bool picture(FILE *out, const reproduce_pixels *p, const uint8_t *pixels, size_t channels,
@@ -197,19 +203,22 @@ static void verdict(FILE *out, const mb_csv *csv, const char *name) {
 }
 
 static bool card(FILE *out, const reproduce_pixels *p, const mb_csv *csv, size_t i) {
-    static const char *const captions[] = {"observed", "completed", "entropy", "original"};
+    static const char *const captions[] = {"observed", "completed", "entropy", "deep RBM", "original"};
     const char *label = reproduce_find(csv, "pictures", p->names[i], "label", "value");
     const char *truth = reproduce_find(csv, "pictures", p->names[i], "true label", "value");
     bool wrong = label[0] && truth[0] && strcmp(label, truth) != 0;
     size_t pixels = p->height * p->width, bytes = pixels * p->channels;
     const uint8_t *const images[] = {p->original + i * bytes, p->completed + i * bytes,
-                                     p->entropy + i * pixels * 3, p->original + i * bytes};
+                                     p->entropy + i * pixels * 3,
+                                     p->beside ? p->beside + i * bytes : NULL,
+                                     p->original + i * bytes};
     bool good = true;
     fprintf(out, "<div class=\"card%s\" data-picture=\"",
             wrong ? " wrong" : "");
     page_text(out, p->names[i]);
-    fprintf(out, "\" style=\"--w:%zupx\"><div class=\"four\">", width_of(p));
-    for (int k = 0; k < 4; ++k) {
+    fprintf(out, "\" style=\"--w:%zupx\"><div class=\"%s\">", width_of(p), p->beside ? "four five" : "four");
+    for (int k = 0; k < 5; ++k) {
+        if (images[k] == NULL) continue;
         fputs("<figure>", out);
         good = picture(out, p, images[k], k == 2 ? 3 : p->channels,
                        k == 0 ? p->shown + i * pixels : NULL, k == 1 || k == 2, captions[k]) &&
@@ -304,8 +313,10 @@ int reproduce_cards(FILE *out, const reproduction *r, const reproduce_target *t,
           "sure. Point "
           "at a pixel of either, or tap it, for its distribution over bins from dark to bright; "
           "arrow keys "
-          "go on from there.</p>\n<div class=\"cards wide\">\n",
+          "go on from there.",
           out);
+    if (p.beside) fputs(" The deep RBM is asked by mean-field; shown is the probability of each unit.", out);
+    fputs("</p>\n<div class=\"cards wide\">\n", out);
     for (size_t i = 0; i < p.count; ++i) good = card(out, &p, csv, i) && good;
     fputs("</div>\n", out);
     good = film(out, &p, csv) && good;

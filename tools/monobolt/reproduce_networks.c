@@ -206,6 +206,9 @@ void reproduce_setup_images(reproduction *r, const mb_network *network, const mb
     snprintf(text, sizeof text, "%u x %u x %u in %u bins", i->height, i->width, i->channels, i->bins);
     reproduce_setup(r, "data set", mb_dataset_describe(tests)->name, "");
     reproduce_setup(r, "images", text, paper);
+    if (mb_known_recoded(tests)) {
+        reproduce_setup(r, "pixels", "of a copy that was coded again, as JPEG say", "as published");
+    }
 }
 
 int reproduce_given(reproduction *r, bool trained, mb_network **network) {

@@ -47,6 +47,8 @@ static const struct {
     {"paper-model-mean", "the same, rounded mean"},
     {"rbm-mean-field", "deep RBM, mean-field"},
     {"rbm-gibbs", "deep RBM, Gibbs"},
+    {"mean-image", "mean training image"},
+    {"emflow", "EMFlow, as published"},
 };
 
 const char *reproduce_label(const char *key) {

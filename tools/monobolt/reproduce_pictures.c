@@ -12,7 +12,7 @@
 #include "sheet.h"
 
 #define CERTIFICATE 1e-3 /* answers are refined to this, where there is one */
-enum { FRAMES = 12, ZOOM = 3, KINDS = 4 };
+enum { FRAMES = 12, ZOOM = 3, KINDS = 5 };
 
 /* ------------------------------------------------------------------------- solving -- */
 
@@ -125,7 +125,7 @@ static void put_bins(FILE *out, const pictures *p, size_t picture) {
     }
 }
 
-static void put_pixels(FILE *out, const pictures *p) {
+static void put_pixels(FILE *out, const pictures *p, const pictures *beside) {
     size_t bytes = p->pixels * p->info->channels;
     fputs("picture,iteration,channel,kind,y", out);
     for (uint32_t x = 0; x < p->info->width; ++x) fprintf(out, ",x%u", x);
@@ -134,6 +134,9 @@ static void put_pixels(FILE *out, const pictures *p) {
         put_bytes(out, p, i, "", "shown", p->shown + i * p->pixels, 1);
         put_bytes(out, p, i, "", "original", p->original + i * bytes, p->info->channels);
         put_bytes(out, p, i, "", "completed", p->completed + i * bytes, p->info->channels);
+        if (beside->count > 0) {
+            put_bytes(out, p, i, "", "beside", beside->completed + i * bytes, p->info->channels);
+        }
         put_bins(out, p, i);
     }
 }
@@ -200,29 +203,31 @@ static void colours(uint8_t *out, const uint8_t *pixel, uint32_t channels) {
     for (int c = 0; c < 3; ++c) out[c] = pixel[channels == 3 ? c : 0];
 }
 
-static int write_sheet(const reproduction *r, const pictures *p) {
+static int write_sheet(const reproduction *r, const pictures *p, const pictures *beside) {
     static const uint8_t hidden[3] = {63, 97, 173};
     char path[REPRODUCE_PATH];
     uint32_t channels = p->info->channels, bins = p->info->bins;
-    uint8_t *images = malloc(KINDS * p->count * p->pixels * 3);
+    size_t kinds = beside->count > 0 ? KINDS : KINDS - 1;
+    uint8_t *images = malloc(kinds * p->count * p->pixels * 3);
     if (images == NULL) return cli_fail("out of memory");
     for (size_t i = 0; i < p->count * p->pixels; ++i) {
-        size_t of = i / p->pixels * KINDS, at = i % p->pixels;
+        size_t of = i / p->pixels * kinds, at = i % p->pixels;
         uint8_t *to[KINDS];
-        for (size_t k = 0; k < KINDS; ++k) to[k] = images + ((of + k) * p->pixels + at) * 3;
+        for (size_t k = 0; k < kinds; ++k) to[k] = images + ((of + k) * p->pixels + at) * 3;
         colours(to[0], p->original + i * channels, channels);
-        memcpy(to[3], to[0], 3);
         if (!p->shown[i]) memcpy(to[0], hidden, 3);
         colours(to[1], p->completed + i * channels, channels);
         reproduce_heat(to[2], entropy(p->bins + i * channels * bins, channels, bins));
+        if (beside->count > 0) colours(to[3], beside->completed + i * channels, channels);
+        colours(to[kinds - 1], p->original + i * channels, channels);
     }
-    sheet_grid grid = {.count = KINDS * p->count,
+    sheet_grid grid = {.count = kinds * p->count,
                        .height = p->info->height,
                        .width = p->info->width,
                        .channels = 3,
                        .images = images};
     snprintf(path, sizeof path, "%s/%s.png", r->folder, r->target);
-    mb_status status = sheet_grid_write(&grid, path, 2 * KINDS, ZOOM);
+    mb_status status = sheet_grid_write(&grid, path, 2 * (uint32_t)kinds, ZOOM);
     free(images);
     return status == MB_OK ? CLI_OK : cli_fail("%s: %s", path, mb_error());
 }
@@ -240,15 +245,25 @@ static int solve_all(const reproduction *r, pictures *p, const mb_network *netwo
     return pictures_solve(p, network, &s, &how);
 }
 
-static int write_all(reproduction *r, const pictures *p, const mb_network *network,
-                     const mb_dataset *data, const reproduce_choice *choice) {
+/* The same pictures, hidden alike, by the machine. */
+static int solve_beside(const pictures *p, pictures *beside, const mb_dataset *data,
+                        const reproduce_choice *choice) {
+    int code = pictures_create_rbm(beside, choice->beside, p->count);
+    for (size_t i = 0; code == CLI_OK && i < p->count; ++i) code = pictures_add(beside, data, p->index[i]);
+    if (code != CLI_OK) return code;
+    memcpy(beside->shown, p->shown, p->count * p->pixels);
+    return pictures_solve_rbm(beside, choice->beside_settings, MB_HIDDEN);
+}
+
+static int write_all(reproduction *r, const pictures *p, const pictures *beside,
+                     const mb_network *network, const mb_dataset *data, const reproduce_choice *choice) {
     char *text = NULL, path[REPRODUCE_PATH];
     size_t length = 0, frames = choice->frames > 0 ? choice->frames : FRAMES;
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return cli_fail("out of memory");
     if (frames >= REPRODUCE_FRAMES) frames = REPRODUCE_FRAMES - 1;
     put_facts(r, p, data, choice->label_given);
-    put_pixels(out, p);
+    put_pixels(out, p, beside);
     int code = CLI_OK;
     for (size_t k = 0; code == CLI_OK && k <= frames; ++k) {
         reproduce_progress(r, "iteration %zu of a picture", k);
@@ -269,7 +284,7 @@ int reproduce_pictures(reproduction *r, const mb_network *network, const mb_data
     const mb_network_info *info = mb_network_describe(network);
     size_t chosen[REPRODUCE_PICTURES], count = choice->count;
     const size_t *which = choice->which;
-    pictures p = {0};
+    pictures p = {0}, beside = {0};
     if (count > REPRODUCE_PICTURES) count = REPRODUCE_PICTURES;
     if (which == NULL) {
         count = choose(chosen, count, data);
@@ -286,8 +301,10 @@ int reproduce_pictures(reproduction *r, const mb_network *network, const mb_data
     int code = pictures_create(&p, network, count, true);
     if (code == CLI_OK) code = add(&p, data, choice, which, count);
     if (code == CLI_OK) code = solve_all(r, &p, network, choice);
-    if (code == CLI_OK) code = write_all(r, &p, network, data, choice);
-    if (code == CLI_OK) code = write_sheet(r, &p);
+    if (code == CLI_OK && choice->beside) code = solve_beside(&p, &beside, data, choice);
+    if (code == CLI_OK) code = write_all(r, &p, &beside, network, data, choice);
+    if (code == CLI_OK) code = write_sheet(r, &p, &beside);
+    pictures_destroy(&beside);
     pictures_destroy(&p);
     return code;
 }

@@ -2,8 +2,8 @@
  *
  * Completed pictures of a target of monobolt reproduce, as files from which the page shows them.
  *
- * TARGET.png is a sheet: of each picture what was observed, completed, the entropy of each pixel, the
- * original. TARGET.csv gets the parts
+ * TARGET.png is a sheet: of each picture what was observed, completed, the entropy of each pixel, what the
+ * restricted Boltzmann machine made of it if it is beside, the original. TARGET.csv gets the parts
  *   pictures  a row for each, named by its place among the test images: true label, label, probability of
  *             that (percent), certificate, residual, iterations
  *   frames    of the first picture, by iteration (x): update residual, certificate
@@ -11,7 +11,7 @@
  * TARGET-pixels.csv has a line of pixels in each line: picture, iteration (empty: the answer), channel,
  * kind, y, x0, x1, ... of the kinds
  *   shown      1 or 0
- *   original, completed   0 .. 255
+ *   original, completed, beside   0 .. 255; beside: by the machine
  *   percent-B  the probability of bin B of what is hidden, to a tenth; empty: the pixel was shown
  */
 #ifndef MONOBOLT_REPRODUCE_PICTURES_H
@@ -22,7 +22,7 @@
 enum {
     REPRODUCE_PICTURES = 10,
     REPRODUCE_FRAMES = 24
-}; /* at most; of a picture the sheet has four */
+}; /* at most */
 
 /* Which pictures, and how they are hidden and completed. */
 typedef struct reproduce_choice {
@@ -35,6 +35,8 @@ typedef struct reproduce_choice {
         *settings;    /* NULL: the network's                                           */
     bool label_given; /* the network is told the labels                                */
     size_t frames;    /* iterations 0 .. frames of the first picture; 0: 12            */
+    const mb_rbm *beside; /* completes the same; NULL: there is none                   */
+    const mb_rbm_inference *beside_settings;
 } reproduce_choice;
 
 /* Completes them and writes the files. The exit code. */
@@ -50,6 +52,7 @@ typedef struct reproduce_pixels {
     const char *names[REPRODUCE_PICTURES]; /* as the rows of part pictures                      */
     uint8_t *shown;                        /* [count][height][width]                            */
     uint8_t *original, *completed;         /* [count][height][width][channels]                  */
+    uint8_t *beside;                       /* the same; NULL: there is none                     */
     uint8_t *frame;                        /* [frames][height][width][channels]                 */
     uint8_t *entropy;                      /* [count][height][width][3]: colours                */
 } reproduce_pixels;

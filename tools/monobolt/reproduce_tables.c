@@ -12,26 +12,33 @@
 #include "reproduce_pictures.h"
 
 /* One table of the paper, and what it has at each share. */
-enum { SHARES = 4 };
+enum { SHARES_MOST = 5 };
 typedef struct answer_case {
     const char *network; /* the shipped one                                       */
     double tolerance;    /* of its answers; 0: what it was trained with           */
     bool paper_model;    /* there is a network of the paper's own model, r->network */
-    double shares[SHARES];
-    double ours[SHARES], rbm[SHARES]; /* squared errors; 0: not given            */
-    size_t joint;                     /* the share whose accuracies it gives      */
+    size_t count;        /* of shares */
+    double shares[SHARES_MOST];
+    double ours[SHARES_MOST], rbm[SHARES_MOST]; /* squared errors; 0: not given  */
+    double emflow[SHARES_MOST];                 /* RMSE that EMFlow's paper has   */
+    double pictured;                            /* the share of its pictures      */
+    size_t joint;                               /* the share whose accuracies it gives */
     double accuracy, mean_field, gibbs;
     int64_t bins, hidden, top; /* of the machine; hidden 0: there is none         */
     int64_t quick_epochs;      /* of its training in the quick budget; 0: all     */
-    const char *images, *parameters, *machine_steps; /* as the paper has them     */
+    int64_t quick_gibbs;       /* ... and of its sampler's steps; 0: the budget's */
+    const char *images, *parameters, *machine_steps, *gibbs_steps; /* as the paper has them */
 } answer_case;
 
 static const answer_case mnist = {.network = REPRODUCE_MNIST,
                                   .paper_model = true,
-                                  .shares = {0.2, 0.4, 0.6, 0.8},
-                                  .ours = {53.310, 23.330, 13.140, 5.936},
-                                  .rbm = {53.086, 36.596, 22.746, 10.564},
-                                  .joint = 1,
+                                  .count = 5,
+                                  .shares = {0.1, 0.2, 0.4, 0.6, 0.8},
+                                  .ours = {0, 53.310, 23.330, 13.140, 5.936},
+                                  .rbm = {0, 53.086, 36.596, 22.746, 10.564},
+                                  .emflow = {.195, .150, .110, .090, .078},
+                                  .pictured = 0.4,
+                                  .joint = 2,
                                   .accuracy = 92.95,
                                   .mean_field = 64.23,
                                   .gibbs = 93.58,
@@ -39,28 +46,37 @@ static const answer_case mnist = {.network = REPRODUCE_MNIST,
                                   .hidden = 300,
                                   .images = "28 x 28 x 1 in 4 bins",
                                   .parameters = "239294",
-                                  .machine_steps = "100 epochs of 469 steps"};
+                                  .machine_steps = "100 epochs of 469 steps",
+                                  .gibbs_steps = "10000"};
 
 /* Of labels the paper has one number, and none of the machine. */
 static const answer_case cifar_joint = {.network = REPRODUCE_CIFAR,
                                         .tolerance = REPRODUCE_CIFAR_TOLERANCE,
+                                        .count = 4,
                                         .shares = {0.2, 0.5, 0.8, 0.9},
+                                        .pictured = 0.5,
                                         .joint = 1,
                                         .accuracy = 58,
                                         .images = "32 x 32 x 3 in 10 bins"};
 
+/* Its sampler is the slow part: 100 steps of 500 units by 3172 take as long as 1,000 of MNIST's. */
 static const answer_case cifar = {.network = REPRODUCE_CIFAR,
                                   .tolerance = REPRODUCE_CIFAR_TOLERANCE,
-                                  .shares = {0.2, 0.4, 0.6, 0.8},
-                                  .ours = {77.439, 48.496, 29.749, 14.077},
-                                  .rbm = {139.375, 103.615, 68.845, 34.339},
+                                  .count = 5,
+                                  .shares = {0.1, 0.2, 0.4, 0.6, 0.8},
+                                  .ours = {0, 77.439, 48.496, 29.749, 14.077},
+                                  .rbm = {0, 139.375, 103.615, 68.845, 34.339},
+                                  .emflow = {.119, 0, .069, 0, .048},
+                                  .pictured = 0.5,
                                   .bins = 10,
                                   .hidden = 500,
                                   .top = 100,
-                                  .quick_epochs = 10,
+                                  .quick_epochs = 5,
+                                  .quick_gibbs = 100,
                                   .images = "32 x 32 x 3 in 10 bins",
                                   .parameters = "",
-                                  .machine_steps = "39000"};
+                                  .machine_steps = "39000",
+                                  .gibbs_steps = ""};
 
 /* What the paper has; NAN: nothing. */
 static double given(double value) {
@@ -236,6 +252,15 @@ static void put_both(reproduction *r, const char *part, const char *row, double 
     reproduce_put(r, of, row, column, share, deviation(s), NAN);
 }
 
+/* ... over the bins of one channel, and, of colours, over those of all: the paper does not say which it is. */
+static void put_squared(reproduction *r, const char *row, double share, spread s, uint32_t channels,
+                        double paper) {
+    put_both(r, "squared", row, share, &s, paper);
+    if (channels < 2) return;
+    s.sum /= channels;
+    put(r, "squared-all", row, share, &s, paper);
+}
+
 typedef struct asked {
     reproduction *r;
     const answer_case *c;
@@ -275,12 +300,17 @@ static int ask_network(const asked *a, bool joint, size_t i) {
         put_both(r, "accuracy", a->row, share, &accuracy, i == a->c->joint ? given(a->c->accuracy) : NAN);
         return CLI_OK;
     }
-    put_both(r, "squared", a->row, share, &squared, given(a->c->ours[i]));
+    uint32_t channels = mb_network_describe(a->network)->channels;
+    put_squared(r, a->row, share, squared, channels, given(a->c->ours[i]));
     snprintf(row, sizeof row, "%s-mean", a->row);
-    put_both(r, "squared", row, share, &rounded, given(a->c->ours[i]));
+    put_squared(r, row, share, rounded, channels, given(a->c->ours[i]));
     put(r, "rmse", a->row, share, &rmse, NAN);
     put(r, "bits", a->row, share, &bits, NAN);
     return CLI_OK;
+}
+
+static int64_t gibbs_steps(const reproduction *r, const answer_case *c) {
+    return r->budget.quick && c->quick_gibbs > 0 ? c->quick_gibbs : r->budget.gibbs;
 }
 
 static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
@@ -291,7 +321,7 @@ static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
     bool gibbs = method == MB_RBM_GIBBS;
     const char *row = gibbs ? "rbm-gibbs" : "rbm-mean-field";
     if (joint) s.pixel_steps = 1; /* only the label is asked for */
-    if (!joint && gibbs) s.pixel_steps = r->budget.gibbs;
+    if (!joint && gibbs) s.pixel_steps = gibbs_steps(r, a->c);
     for (int64_t k = 0; k < r->budget.masks; ++k) {
         mb_rbm_metrics m;
         reproduce_progress(r, "%s, %.0f %% shown, mask %lld", row, 100 * share, (long long)k + 1);
@@ -304,7 +334,9 @@ static int ask_rbm(const asked *a, bool joint, int method, size_t i) {
         put_both(r, "accuracy", row, share, &accuracy, i == a->c->joint ? given(paper) : NAN);
         return CLI_OK;
     }
-    put_both(r, "squared", row, share, &squared, given(a->c->rbm[i]));
+    /* the paper's are by mean-field */
+    put_squared(r, row, share, squared, mb_rbm_describe(a->rbm)->channels,
+                gibbs ? NAN : given(a->c->rbm[i]));
     put(r, "rmse", row, share, &rmse, NAN);
     return CLI_OK;
 }
@@ -333,16 +365,93 @@ static int put_starts(const asked *a) {
     return CLI_OK;
 }
 
+/* ---------------------------------------------------------------- what else there is -- */
+
+/* Each value of the training images on average: what a completion that looks at nothing would be. */
+static float *mean_image(const mb_dataset *images) {
+    const mb_dataset_info *d = mb_dataset_describe(images);
+    size_t size = (size_t)d->height * d->width * d->channels;
+    float *mean = calloc(size, sizeof *mean);
+    uint64_t *sums = calloc(size, sizeof *sums);
+    for (size_t n = 0; mean && sums && n < d->count; ++n) {
+        for (size_t i = 0; i < size; ++i) sums[i] += d->images[n * size + i];
+    }
+    for (size_t i = 0; mean && sums && i < size; ++i) mean[i] = (float)sums[i] / (255 * (float)d->count);
+    free(sums);
+    return mean;
+}
+
+/* Squared error and RMSE of that, with one mask, as mb_rbm_evaluate has them. shown: room for a mask. */
+static mb_status ask_mean(const asked *a, const float *mean, const mb_mask_settings *mask, uint64_t seed,
+                          uint8_t *shown, mb_rbm_metrics *m) {
+    const mb_dataset_info *d = mb_dataset_describe(a->tests);
+    const mb_rbm_info *info = mb_rbm_describe(a->rbm);
+    size_t count = a->r->budget.answers < d->count ? a->r->budget.answers : d->count;
+    double away = 0, squared = 0, bins = (double)a->c->bins;
+    *m = (mb_rbm_metrics){.samples = count};
+    for (size_t n = 0; n < count; ++n) {
+        const uint8_t *image = d->images + n * info->visible;
+        mb_status status = mb_rbm_masks(a->rbm, mask, seed, n, 1, shown);
+        if (status != MB_OK) return status;
+        for (size_t i = 0; i < info->visible; ++i) {
+            if (shown[i]) continue;
+            double bin = fmin(floor(mean[i] * bins), bins - 1) - floor(image[i] * bins / 256);
+            squared += bin * bin / bins;
+            away += (mean[i] - image[i] / 255.0) * (mean[i] - image[i] / 255.0);
+            ++m->hidden;
+        }
+    }
+    m->squared_error = squared / (double)count;
+    m->rmse = sqrt(away / (double)m->hidden);
+    return MB_OK;
+}
+
+static int put_mean_image(const asked *a, const mb_dataset *images) {
+    reproduction *r = a->r;
+    size_t count;
+    const mb_setting *table = mb_mask_settings_table(&count);
+    mb_mask_settings mask = {0};
+    float *mean = mean_image(images);
+    uint8_t *shown = calloc(mb_rbm_describe(a->rbm)->visible + 1, 1);
+    int code = mean && shown ? CLI_OK : cli_fail("out of memory");
+    mb_settings_default(table, count, &mask);
+    for (size_t i = 0; code == CLI_OK && i < a->c->count; ++i) {
+        spread squared = {0}, rmse = {0};
+        mask.observe = a->c->shares[i];
+        for (int64_t k = 0; code == CLI_OK && k < r->budget.masks; ++k) {
+            mb_rbm_metrics m;
+            if (ask_mean(a, mean, &mask, 1 + (uint64_t)k, shown, &m) != MB_OK) code = reproduce_failed();
+            else add(&squared, m.squared_error), add(&rmse, m.rmse);
+        }
+        if (code != CLI_OK) break;
+        put_squared(r, "mean-image", mask.observe, squared, mb_rbm_describe(a->rbm)->channels, NAN);
+        put(r, "rmse", "mean-image", mask.observe, &rmse, NAN);
+    }
+    free(mean), free(shown);
+    return code;
+}
+
+/* Of others, as they have published it. */
+static void put_published(const asked *a, size_t i) {
+    spread s = {.sum = given(a->c->emflow[i]), .count = 1};
+    put(a->r, "rmse", "emflow", a->c->shares[i], &s, NAN);
+}
+
 /* Loads a network's test images as it wants them. */
 static int tests_for(const reproduction *r, const mb_network *network, mb_dataset **tests) {
     return data_load(tests, data_for_network(network), cli_text(r->args, "data"), MB_TEST);
 }
 
-/* Test images as the network completes them, the share that the paper shows. */
+/* Test images as the network completes them, and the machine if there is one: the share that the paper shows. */
 static int complete(const asked *a) {
-    reproduce_choice choice = {.count = 8, .mask = *mb_network_mask_settings(a->network), .seed = 1};
+    mb_rbm_inference s = inference(a->r, a->c, MB_RBM_MEAN_FIELD);
+    reproduce_choice choice = {.count = 8,
+                               .mask = *mb_network_mask_settings(a->network),
+                               .seed = 1,
+                               .beside = a->rbm,
+                               .beside_settings = &s};
     choice.mask.kind = MB_MASK_RANDOM;
-    choice.mask.observe = a->c->shares[a->c->joint];
+    choice.mask.observe = a->c->pictured;
     choice.mask.observe_range = choice.mask.inject = 0;
     reproduce_progress(a->r, "pictures");
     return reproduce_pictures(a->r, a->network, a->tests, &choice);
@@ -354,13 +463,14 @@ static int rows_of(asked a, bool joint, bool pictures) {
     if (code == CLI_OK && a.shipped) {
         reproduce_setup_images(a.r, a.network, a.tests, a.c->images);
     }
-    for (size_t i = 0; code == CLI_OK && i < SHARES; ++i) code = ask_network(&a, joint, i);
+    for (size_t i = 0; code == CLI_OK && i < a.c->count; ++i) code = ask_network(&a, joint, i);
     if (code == CLI_OK && pictures) code = complete(&a);
     mb_dataset_destroy(a.tests);
     return code;
 }
 
-static int rows_of_rbm(asked a, bool joint, const mb_network *like) {
+/* The machine's rows, and what else needs the training images; the pictures of both, where it is about pixels. */
+static int rows_of_rbm(asked a, bool joint, mb_network *like) {
     mb_dataset *images = NULL;
     int code = tests_for(a.r, like, &a.tests);
     if (code == CLI_OK) {
@@ -369,11 +479,15 @@ static int rows_of_rbm(asked a, bool joint, const mb_network *like) {
     if (code == CLI_OK) code = machine(a.r, a.c, images, &a.rbm);
     bool labels = code == CLI_OK && mb_rbm_describe(a.rbm)->classes > 0;
     for (int method = MB_RBM_MEAN_FIELD; code == CLI_OK && method <= MB_RBM_GIBBS; ++method) {
-        for (size_t i = 0; code == CLI_OK && i < SHARES; ++i) {
+        for (size_t i = 0; code == CLI_OK && i < a.c->count; ++i) {
             if (!joint || labels) code = ask_rbm(&a, joint, method, i);
         }
     }
     if (code == CLI_OK && joint && labels) code = put_starts(&a);
+    if (code == CLI_OK && !joint) code = put_mean_image(&a, images);
+    for (size_t i = 0; code == CLI_OK && !joint && i < a.c->count; ++i) put_published(&a, i);
+    a.network = like;
+    if (code == CLI_OK && !joint) code = complete(&a);
     mb_rbm_destroy(a.rbm);
     mb_dataset_destroy(images);
     mb_dataset_destroy(a.tests);
@@ -383,7 +497,7 @@ static int rows_of_rbm(asked a, bool joint, const mb_network *like) {
 static int answers(reproduction *r, const answer_case *c, bool joint) {
     mb_network *shipped = NULL, *paper = NULL;
     const char *file = r->answers ? r->answers : c->network;
-    size_t each = (size_t)r->budget.masks * SHARES;
+    size_t each = (size_t)r->budget.masks * c->count;
     int code = model_load(&shipped, file);
     r->spec_unused = true;
     if (code == CLI_OK && c->paper_model) code = reproduce_given(r, true, &paper);
@@ -397,7 +511,7 @@ static int answers(reproduction *r, const answer_case *c, bool joint) {
         if (paper) setup_count(r, "its training steps", mb_network_describe(paper)->steps, "18720");
         setup_count(r, "test samples, at most", r->budget.answers, "10000");
         setup_count(r, "masks", (uint64_t)r->budget.masks, "5");
-        if (!joint) setup_count(r, "Gibbs steps", (uint64_t)r->budget.gibbs, "10000");
+        if (!joint) setup_count(r, "Gibbs steps", (uint64_t)gibbs_steps(r, c), c->gibbs_steps);
         code = rows_of((asked){.r = r, .c = c, .network = shipped, .row = "shipped", .shipped = true}, joint, joint);
     }
     if (code == CLI_OK && paper) {
