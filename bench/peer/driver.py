@@ -11,11 +11,8 @@ import numpy as np
 import files
 
 # What the peer has no part in: the data are given, and the same every epoch.
-PLAIN = {
-    "train": {"shift": 0, "crop": 0, "flip": "no", "rotate": 0, "zoom": 0, "gradient": "implicit",
-              "loss_ramp": 0, "observe_ramp": 0},
-    "mask": {"inject": 0},
-}
+PLAIN = {"shift": 0, "crop": 0, "flip": "no", "rotate": 0, "zoom": 0, "gradient": "implicit",
+         "loss_ramp": 0, "observe_ramp": 0}
 
 PROBE = """[model]
 m = 0.5
@@ -36,19 +33,18 @@ label_weight = 1
 class Ours:
     """A running driver; its files are in `folder` until it is closed."""
 
-    def __init__(self, program, source, data, threads, batch, solver=None):
+    def __init__(self, program, source, data, threads, batch, solver=None, mask=None):
         self.directory = tempfile.TemporaryDirectory(prefix="monobolt-peer-")
         self.folder = self.directory.name
-        network = self._write_network(source, batch, solver or {})
+        network = self._write_network(source, batch, solver or {}, mask or {})
         self.process = subprocess.Popen(
             [program, network, self.path("probe.ini"), data, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._answer()
 
-    def _write_network(self, source, batch, solver):
+    def _write_network(self, source, batch, solver, mask):
         spec = files.read_spec(source)
-        text = spec.with_settings(**{**PLAIN, "train": {**PLAIN["train"], "batch": batch},
-                                     "solver": solver})
+        text = spec.with_settings(train={**PLAIN, "batch": batch}, solver=solver, mask=mask)
         self.spec = files.Spec(text)
         with open(self.path("probe.ini"), "w", encoding="utf-8") as file:
             file.write(PROBE.format(batch=batch, seed=int(spec.number("train", "seed", 1))))

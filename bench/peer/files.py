@@ -18,7 +18,7 @@ DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U64": "<u8", 
 @dataclass
 class Tier:
     """A grid of cells with `groups` variables of `k` categories each; ||A_v||^2 may be as large
-    as gain (1-m)."""
+    as gain (1-m). Its row space has the same cells, of `rows` channels each."""
 
     name: str
     height: int
@@ -26,6 +26,7 @@ class Tier:
     groups: int
     k: int
     gain: float
+    rows: int
 
     @property
     def channels(self):
@@ -46,13 +47,18 @@ class Tier:
 
 @dataclass
 class Block:
-    """A_ij: tier j = `column` into row space i = `row`, as indices of tiers."""
+    """A_ij: tier j = `column` into row space i = `row`, as indices of tiers; or the link U_ij,
+    from tier j to tier i."""
 
     row: int
     column: int
     dense: bool
     kernel: int
     stride: int
+
+    @property
+    def padding(self):
+        return (self.kernel - 1) // 2
 
 
 class Spec:
@@ -70,10 +76,13 @@ class Spec:
         titles = [title.split() for title in self.ini.sections()]
         self.tiers = [self._tier(title[1]) for title in titles if title[0] == "tier"]
         self.index = {tier.name: i for i, tier in enumerate(self.tiers)}
-        self.blocks = [self._block(*title[1:]) for title in titles if title[0] == "block"]
-        self.image = self.index[self.ini.get("data", "image")]
+        self.blocks = [self._block(*title) for title in titles if title[0] == "block"]
+        self.links = [self._block(*title) for title in titles if title[0] == "link"]
+        # Tiers that are `given` need no name here: they are observed, and no loss reads them.
+        self.images = [self.index[name] for name in self.ini.get("data", "image").split()]
         label = self.ini.get("data", "label", fallback=None)
         self.label = None if label is None else self.index[label]
+        self.stop = self.ini.get("solver", "stop", fallback="residual")
 
     def number(self, section, key, fallback):
         return self.ini.getfloat(section, key, fallback=fallback)
@@ -87,14 +96,15 @@ class Spec:
         if not cardinality.isdigit():
             raise SystemExit(f"tier {name}: the peer has no tiers of mixed cardinality")
         height, width = map(int, section.get("grid", "1x1").split("x"))
-        return Tier(name, height, width, section.getint("groups", 1), int(cardinality),
-                    section.getfloat("gain", 1))
+        groups, k = section.getint("groups", 1), int(cardinality)
+        return Tier(name, height, width, groups, k, section.getfloat("gain", 1),
+                    section.getint("rows", 0) or groups * k)
 
-    def _block(self, row, column):
-        section = self.ini[f"block {row} {column}"]
+    def _block(self, kind, row, column):
+        section = self.ini[f"{kind} {row} {column}"]
         kernel = section.getint("kernel", 1)
         if section.get("padding", "same") != "same" or kernel % 2 == 0:
-            raise SystemExit(f"block {row} {column}: the peer knows odd kernels and same padding")
+            raise SystemExit(f"{kind} {row} {column}: the peer knows odd kernels and same padding")
         return Block(self.index[row], self.index[column], section.get("kind") == "dense", kernel,
                      section.getint("stride", 1))
 
@@ -118,19 +128,29 @@ class Spec:
     def weight_shape(self, block):
         row, column = self.tiers[block.row], self.tiers[block.column]
         if block.dense:
-            return (row.size, column.size)
-        return (row.channels, column.channels, block.kernel, block.kernel)
+            return (row.cells * row.rows, column.size)
+        return (row.rows, column.channels, block.kernel, block.kernel)
+
+    def link_shape(self, link):
+        to, source = self.tiers[link.row], self.tiers[link.column]
+        if link.dense:
+            return (source.size, to.size)
+        return (link.kernel, link.kernel, source.channels, to.channels)
+
+    def name(self, kind, block):
+        return f"{kind}.{self.tiers[block.row].name}.{self.tiers[block.column].name}"
 
     def tensors(self):
         """Names and shapes of all parameters, in the order of Monobolt's gradient."""
         shapes = {}
         for block in self.blocks:
-            name = f"weights.{self.tiers[block.row].name}.{self.tiers[block.column].name}"
-            shapes[name] = self.weight_shape(block)
+            shapes[self.name("weights", block)] = self.weight_shape(block)
         for tier in self.tiers:
             shapes[f"bias.{tier.name}"] = (tier.height, tier.width, tier.channels)
+        for link in self.links:
+            shapes[self.name("link", link)] = self.link_shape(link)
         per_pixel = self.flag("train", "temperature_per_pixel", True)
-        image = self.tiers[self.image].cells if per_pixel else 1
+        image = self.tiers[self.images[0]].cells if per_pixel else 1
         shapes["log_temperature.image_then_label"] = (image + (self.label is not None),)
         return shapes
 

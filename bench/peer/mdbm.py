@@ -4,8 +4,12 @@
     Phi = blkdiag(A^' A^) - A^' A^,   A^_v = A_v min( sqrt(1-m) / ||A_v||_2, 1 )
     q   = prox^alpha( (1 - alpha) q + alpha (Phi q + b) )       on the hidden variables
 
-A tier may have a gain, which the paper does not know: ||A^_v||^2 up to gain (1-m), and its own
-block of the diagonal times min( (1-m) / ||A^_v||^2, 1 ). Then alpha is what still converges.
+What the paper does not know, but specs may have:
+  gain   of a tier: ||A^_v||^2 up to gain (1-m), and its own block of the diagonal times
+         min( (1-m) / ||A^_v||^2, 1 ). Then alpha is what still converges: choose_alpha.
+  rows   of a tier: the channels of its row space.
+  links  U: b becomes b + U x_o, x_o one-hot where observed and zero elsewhere. No iteration
+         changes that, so it is computed once per solve: Phi.field.
 
 The blocks of A are convolutions; their products with A and A' are conv2d and
 conv_transpose2d, gradients are autograd's, and the fixed point is differentiated by the
@@ -13,11 +17,14 @@ implicit function theorem: the backward hook solves u = u dg/dq + dl/dq by itera
 
 Legend
   tier tensor  [batch, channels, height, width], channels = groups x categories
-  q, b, logits [batch, all]: the tier tensors of a sample, flattened, one after another
+  q, logits    [batch, all]: the tier tensors of a sample, flattened, one after another
+  field        b + U x_o: [all] without links, else [batch, all]
   v            a variable: tier, cell, group; G_v = A_v' A_v its Gram matrix, s_v its scale,
                D_v its block of the diagonal: s_v^2 G_v without gain
   class        cells of a tier that are reached by the same taps: they share G_v and s_v
 """
+
+import math
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +32,11 @@ import torch.nn.functional as F
 from prox import prox
 
 ALPHA = 0.125      # of the damped iteration, and of the prox: the largest
-POWER_STEPS = 50   # for the norm of c - Phi, where alpha must be smaller
+POWER_STEPS = 50   # for the smallest eigenvalue of Phi, which alpha must go with
 WINDOW = 5         # of Anderson acceleration
 TOLERANCE = 1e-2   # on || q+ - q || / || q ||, both ways
 ITERATIONS = 50    # at most
+LONG = 1000        # the same where the spec names a residual: it is to be reached
 
 
 # --------------------------------------------------------------------- geometry --
@@ -73,11 +81,12 @@ class Classes:
 
 
 class Phi:
-    """Phi and b for one set of parameters: computed once a step, applied many times."""
+    """Phi, b and U for one set of parameters: computed once a step, applied many times."""
 
     def __init__(self, spec, classes, parameters, layout):
         self.spec, self.layout = spec, layout
-        self.weights = [parameters[name] for name in spec.tensors() if name.startswith("weights.")]
+        self.weights = [parameters[spec.name("weights", block)] for block in spec.blocks]
+        self.links = [parameters[spec.name("link", link)] for link in spec.links]
         if spec.center:
             self.weights = [self._centred(b, w) for b, w in zip(spec.blocks, self.weights)]
         biases = [parameters[f"bias.{tier.name}"] for tier in spec.tiers]
@@ -122,7 +131,7 @@ class Phi:
         """The same for no gradients but those by q."""
         other = object.__new__(Phi)
         other.spec, other.layout, other.bias = self.spec, self.layout, self.bias.detach()
-        for name in ("weights", "scales", "grams"):
+        for name in ("weights", "links", "scales", "grams"):
             setattr(other, name, [tensor.detach() for tensor in getattr(self, name)])
         return other
 
@@ -135,10 +144,10 @@ class Phi:
     def forward(self, block, w, x):
         """A_ij x"""
         if not block.dense:
-            return F.conv2d(x, w, stride=block.stride, padding=(block.kernel - 1) // 2)
+            return F.conv2d(x, w, stride=block.stride, padding=block.padding)
         row = self.spec.tiers[block.row]
         y = F.linear(x.permute(0, 2, 3, 1).flatten(1), w)
-        return y.view(-1, row.height, row.width, row.channels).permute(0, 3, 1, 2)
+        return y.view(-1, row.height, row.width, row.rows).permute(0, 3, 1, 2)
 
     def transpose(self, block, w, y):
         """A_ij' y"""
@@ -146,13 +155,30 @@ class Phi:
         if block.dense:
             x = F.linear(y.permute(0, 2, 3, 1).flatten(1), w.t())
             return x.view(-1, column.height, column.width, column.channels).permute(0, 3, 1, 2)
-        padding = (block.kernel - 1) // 2
-        extra = [n - (rows - 1) * block.stride - block.kernel + 2 * padding
+        extra = [n - (rows - 1) * block.stride - block.kernel + 2 * block.padding
                  for n, rows in ((column.height, row.height), (column.width, row.width))]
-        return F.conv_transpose2d(y, w, stride=block.stride, padding=padding, output_padding=extra)
+        return F.conv_transpose2d(y, w, stride=block.stride, padding=block.padding,
+                                  output_padding=extra)
+
+    def field(self, batch):
+        """b + U x_o, once per solve."""
+        if not self.links:
+            return self.bias
+        values, said = self.split(batch.onehot), {}
+        for link, w in zip(self.spec.links, self.links):
+            x, to = values[link.column], self.spec.tiers[link.row]
+            if link.dense:
+                part = x.permute(0, 2, 3, 1).flatten(1) @ w
+                part = part.view(-1, to.height, to.width, to.channels).permute(0, 3, 1, 2)
+            else:
+                part = F.conv2d(x, w.permute(3, 2, 0, 1), stride=link.stride, padding=link.padding)
+            said[link.row] = said[link.row] + part if link.row in said else part
+        parts = self.bias.split([tier.size for tier in self.spec.tiers])
+        return torch.cat([part + said[t].flatten(1) if t in said else part.expand(len(q), -1)
+                          for t, (part, q) in enumerate(zip(parts, values))], 1)
 
     def __call__(self, q):
-        """Phi q + b"""
+        """Phi q"""
         tiers, rows, products = self.split(q), {}, {}
         scaled = [tier * scale for tier, scale in zip(tiers, self.scales)]
         for block, w in zip(self.spec.blocks, self.weights):
@@ -166,24 +192,24 @@ class Phi:
             by_group = x.view(-1, tier.groups, tier.k, tier.cells)
             own = torch.einsum("cgij,bgjc->bgic", self.grams[j], by_group).flatten(1)
             out.append(own - (products[j] * self.scales[j]).flatten(1) if j in products else own)
-        return torch.cat(out, 1) + self.bias
+        return torch.cat(out, 1)
 
 
 # -------------------------------------------------------------------- fixed points --
 
 
-def anderson(f, x, weight, tolerance, limit):
-    """The fixed point of f from x, accelerated (Walker and Ni), each sample on its own; until
-    the relative difference || f(x) - x || / || weight x || of the batch is small.
-    Returns f(x), the number of evaluations, and that difference."""
+def anderson(f, x, tolerance, limit):
+    """The fixed point of f from x, accelerated (Walker and Ni), each sample on its own. f(x) is
+    the next iterate, and how far x is from the solution, of the whole batch: until that is small.
+    Returns the next iterate, the number of evaluations, and how far the last x was."""
     batch, size = x.shape
     differences = x.new_zeros(2, batch, WINDOW, size)
     df, dg = differences  # of f(x), and of g = f(x) - x
-    fx = f(x)
+    fx, residual = f(x)
     g = fx - x
     for count in range(1, limit + 1):
-        residual = (g.norm() / (weight * x).norm()).item()
-        if residual <= tolerance or count == limit:
+        residual = residual.item()
+        if residual <= tolerance or count == limit or not math.isfinite(residual):
             break
         x = fx
         used = min(count - 1, WINDOW)
@@ -195,7 +221,8 @@ def anderson(f, x, weight, tolerance, limit):
             normal = normal + ridge * torch.eye(used, dtype=torch.float64)
             gamma = torch.linalg.solve(normal, right).to(x.dtype)
             x = fx - torch.bmm(gamma.transpose(1, 2), df[:, :used])[:, 0]
-        last_fx, last_g, fx = fx, g, f(x)
+        last_fx, last_g = fx, g
+        fx, residual = f(x)
         g = fx - x
         slot = (count - 1) % WINDOW
         torch.sub(fx, last_fx, out=df[:, slot])
@@ -221,7 +248,7 @@ class Batch:
             values.append((part == categories).flatten(1))
             shown.append((part >= 0).expand(values[-1].shape[0], tier.groups, tier.k, tier.height,
                                             tier.width).flatten(1))
-        self.hidden_pixels = parts[spec.image] < 0
+        self.hidden_pixels = parts[spec.images[0]] < 0
         self.label_hidden = spec.label is not None and parts[spec.label][:, 0] < 0
         self.shown, self.onehot = torch.cat(shown, 1), torch.cat(values, 1).to(dtype)
         self.hidden = (~self.shown).to(dtype)
@@ -234,8 +261,14 @@ class MDBM:
         self.parameters = {name: torch.zeros(shape, dtype=dtype, requires_grad=True)
                            for name, shape in spec.tensors().items()}
         self.load(arrays)
-        self.tolerance, self.limit = TOLERANCE, ITERATIONS
         self.alpha = ALPHA
+        if spec.stop == "step":  # the paper's settings
+            self.tolerance = self.adjoint_tolerance = TOLERANCE
+            self.limit = ITERATIONS
+        else:
+            self.tolerance = spec.number("solver", "tolerance", 1e-3)
+            self.adjoint_tolerance = spec.number("solver", "adjoint_tolerance", 1e-3)
+            self.limit = LONG
         self.counts = {}  # iterations of the last step, forward and backward
         uniform = [torch.full((tier.size,), 1 / tier.k, dtype=dtype) for tier in spec.tiers]
         self.uniform = torch.cat(uniform)
@@ -248,68 +281,135 @@ class MDBM:
     def phi(self):
         return Phi(self.spec, self.classes, self.parameters, self.layout)
 
-    def choose_alpha(self):
-        """With gain: the paper's, or 1.9 over the norm of c - Phi, c = 1-m, if that is less. The
-        test of a step is made as strict as it would be with the paper's: a tolerance for alpha."""
-        if all(tier.gain == 1 for tier in self.spec.tiers):
-            return
-        with torch.no_grad():
-            phi, c = self.phi(), 1 - self.spec.m
-            x = torch.randn(1, self.spec.size, generator=torch.Generator().manual_seed(1)).to(self.uniform)
-            for _ in range(POWER_STEPS):
-                x = x / x.norm()
-                x = c * x - (phi(x) - phi.bias)
-            self.alpha = min(ALPHA, 1.9 / (1.05 * float(x.norm())))
-        self.tolerance = TOLERANCE * self.alpha / ALPHA
+    # ------------------------------------------------------------ variable by variable --
+
+    def by_variable(self, *arrays):
+        """For each tier, its parts of arrays [batch, all] as [batch, groups, categories, cells]."""
+        sizes = [tier.size for tier in self.spec.tiers]
+        for tier, *parts in zip(self.spec.tiers, *(array.split(sizes, 1) for array in arrays)):
+            yield [part.reshape(-1, tier.groups, tier.k, tier.cells) for part in parts]
 
     def prox(self, x):
-        parts = x.split([tier.size for tier in self.spec.tiers], 1)
-        return torch.cat([prox(part.reshape(-1, tier.groups, tier.k, tier.cells), self.alpha, 2)
-                          .flatten(1) for part, tier in zip(parts, self.spec.tiers)], 1)
+        return torch.cat([prox(part, self.alpha, 2).flatten(1) for part, in self.by_variable(x)], 1)
 
-    def update(self, phi, batch, q):
-        """g(q): one damped step; what is observed stays."""
-        z = self.prox((1 - self.alpha) * q + self.alpha * phi(q))
-        return torch.where(batch.shown, batch.onehot, z)
+    def softmax(self, x):
+        return torch.cat([part.softmax(2).flatten(1) for part, in self.by_variable(x)], 1)
 
-    def solve(self, phi, batch):
+    def spread(self, q, r):
+        """The sum of r'Sr over all variables, S = diag(q) - qq'."""
+        return sum((p * x * x).sum() - (p * x).sum(2).square().sum()
+                   for p, x in self.by_variable(q, r))
+
+    # ------------------------------------------------------------------------ the step --
+
+    def steepness(self):
+        """L = 1 - lambda_min(Phi) on the zero-sum directions of the variables, which are all that
+        matters: by power iteration on c - Phi, which is positive for c = max || D_v ||."""
+        with torch.no_grad():
+            phi = self.phi()
+            c = max(1.0, *(float(torch.linalg.eigvalsh(gram).max()) for gram in phi.grams))
+            x = torch.randn(1, self.spec.size, generator=torch.Generator().manual_seed(1)).to(self.uniform)
+            for _ in range(POWER_STEPS):
+                x = torch.cat([(p - p.mean(2, keepdim=True)).flatten(1) for p, in self.by_variable(x)], 1)
+                x = x / x.norm()
+                y = c * x - phi(x)
+                largest, x = float((x * y).sum()), y
+            return largest - c + 1
+
+    def choose_alpha(self, batch=None):
+        """The paper's step, or 1.9 / L if that is less, with 5 % for what the power iteration
+        misses: every step below 2 / L converges. With a batch: twice that, and again, up to the
+        paper's, as long as both solves of the batch need fewer iterations. Acceleration may
+        converge with steps that alone would not; who uses the peer would find them."""
+        self.alpha = min(ALPHA, 1.9 / (1.05 * self.steepness()))
+        if batch is None or self.alpha == ALPHA:
+            return
+        best, least, limit = self.alpha, None, self.limit
+        while True:
+            self.gradient(batch)
+            count = self.counts["forward"] + self.counts["backward"]
+            met = (self.counts["forward_residual"] <= self.tolerance
+                   and self.counts["backward_residual"] <= self.adjoint_tolerance)
+            if least is not None and not (met and count < least):
+                break
+            best, least = self.alpha, count
+            if self.alpha == ALPHA:
+                break
+            self.alpha = min(ALPHA, 2 * self.alpha)
+            self.limit = min(limit, count)
+        self.alpha, self.limit = best, limit
+
+    # -------------------------------------------------------------------- fixed points --
+
+    def update(self, phi, field, batch, q):
+        """(g(q), logits): one damped step, in which what is observed stays."""
+        logits = phi(q) + field
+        z = self.prox((1 - self.alpha) * q + self.alpha * logits)
+        return torch.where(batch.shown, batch.onehot, z), logits
+
+    def move(self, batch, q, following, logits):
+        """What must be small, relative to q: with stop = step the way to the next iterate, as in
+        the paper (as long as its step would make it); else that to softmax(logits), which does
+        not depend on the step."""
+        if self.spec.stop == "step":
+            return (following - q) * batch.hidden * (ALPHA / self.alpha)
+        return (self.softmax(logits) - q) * batch.hidden
+
+    def solve(self, phi, field, batch):
         """Algorithm "ForwardIteration"; no gradients."""
+
+        def step(q):
+            following, logits = self.update(phi, field, batch, q)
+            far = self.move(batch, q, following, logits)
+            return following, far.norm() / (q * batch.hidden).norm()
+
         with torch.no_grad():
             start = torch.where(batch.shown, batch.onehot, self.uniform)
-            q, count, residual = anderson(lambda q: self.update(phi, batch, q), start, batch.hidden,
-                                          self.tolerance, self.limit)
+            q, count, residual = anderson(step, start, self.tolerance, self.limit)
         self.counts["forward"], self.counts["forward_residual"] = count, residual
         return q
 
-    def marginals(self, phi, batch):
+    def marginals(self, phi, field, batch):
         """The fixed point on the tape: one more step, whose gradient the hook replaces by that
         of the fixed point (algorithm "BackwardIteration")."""
-        solution = self.solve(phi, batch)
-        q = self.update(phi, batch, solution)
+        solution = self.solve(phi, field, batch)
+        q, _ = self.update(phi, field, batch, solution)
         q0 = q.detach().requires_grad_()
-        g = self.update(phi.detached(), batch, q0)
+        g, _ = self.update(phi.detached(), field.detach(), batch, q0)
 
         def backward(grad):
             grad = grad * batch.hidden
-            u, count, residual = anderson(
-                lambda u: torch.autograd.grad(g, q0, u, retain_graph=True)[0] * batch.hidden + grad,
-                grad, batch.hidden, self.tolerance, self.limit)
+            at = q0.detach()
+            right = self.spread(at, grad)
+
+            def step(u):
+                following = torch.autograd.grad(g, q0, u, retain_graph=True)[0] * batch.hidden + grad
+                if self.spec.stop == "step":
+                    far = (following - u).norm() / (u * batch.hidden).norm() * (ALPHA / self.alpha)
+                else:  # with w = alpha J u this is the residual of (1/S - Phi) w = grad, as it is
+                    far = (self.spread(at, following - u) / right).sqrt()
+                return following, far
+
+            u, count, residual = anderson(step, grad, self.adjoint_tolerance, self.limit)
             self.counts["backward"], self.counts["backward_residual"] = count, residual
             return u
 
         q.register_hook(backward)
         return q
 
-    def loss(self, phi, batch, q):
+    # ------------------------------------------------------------------------ learning --
+
+    def loss(self, phi, field, batch, q):
         """(loss, logits): cross-entropy on the scaled logits of the hidden pixels, with
         class-balanced weights, and of the label."""
         spec = self.spec
-        logits = phi(q)
+        logits = phi(q) + field
         tiers = phi.split(logits)
-        image = spec.tiers[spec.image]
+        image = spec.tiers[spec.images[0]]
         temperatures = self.parameters["log_temperature.image_then_label"].exp()
         tau = temperatures[: -1 if spec.label is not None else None]
-        z = tiers[spec.image].view(-1, image.groups, image.k, image.cells)
+        z = sum(tiers[t] for t in spec.images)  # tiers that carry the same pixels
+        z = z.view(-1, image.groups, image.k, image.cells)
         z = (z * tau).permute(0, 3, 1, 2).reshape(-1, image.k)[batch.hidden_pixels.flatten()]
         truth = batch.truth.flatten()[batch.hidden_pixels.flatten()]
         loss = spec.number("train", "pixel_weight", 0.5) * self.pixel_loss(z, truth, image.k)
@@ -336,7 +436,8 @@ class MDBM:
         for parameter in self.parameters.values():
             parameter.grad = None
         phi = self.phi()
-        q = self.marginals(phi, batch)
-        loss, logits = self.loss(phi, batch, q)
+        field = phi.field(batch)
+        q = self.marginals(phi, field, batch)
+        loss, logits = self.loss(phi, field, batch, q)
         loss.backward()
         return loss.item(), logits.detach(), q.detach()

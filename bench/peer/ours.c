@@ -5,8 +5,8 @@
  *
  *     usage: ours NETWORK PROBE DATA THREADS
  *
- *   NETWORK  a spec or a network, without augmentation, ramps and injected labels; the data are
- *            the first images of DATA, as many as its batch, so that every step is an epoch
+ *   NETWORK  a spec or a network, without augmentation and ramps; the data are the first images
+ *            of DATA, as many as its batch, so that every step is an epoch
  *   PROBE    a spec with 1x1 images, batch 1, the same seed, no blocks, and a label tier of as
  *            many classes as there are images: see order_find
  *   DATA     a folder of images, or "digits" for drawn ones

@@ -15,7 +15,8 @@ import math
 import torch
 
 HALLEY_STEPS, HALLEY_TOLERANCE = 10, 1e-3  # on the step: it is cubic, the next is rounding
-NEWTON_STEPS, NEWTON_TOLERANCE = 30, 1e-5  # on | sum z - 1 |
+NEWTON_STEPS = 30
+NEWTON_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}  # on | sum z - 1 |
 
 
 def halley(y, u, alpha):
@@ -47,7 +48,7 @@ def solve(x, alpha, dim):
         u = halley(x + shift, u, alpha)  # goes on from the last u
         z = u.exp()
         excess = z.sum(dim, keepdim=True) - 1
-        if excess.abs().max() < NEWTON_TOLERANCE:
+        if excess.abs().max() < NEWTON_TOLERANCE[x.dtype]:
             break
         shift = shift - excess / derivative(z, alpha).sum(dim, keepdim=True)
     return z
