@@ -201,7 +201,7 @@ class Phi:
 def anderson(f, x, tolerance, limit):
     """The fixed point of f from x, accelerated (Walker and Ni), each sample on its own. f(x) is
     the next iterate, and how far x is from the solution, of the whole batch: until that is small.
-    Returns the next iterate, the number of evaluations, and how far the last x was."""
+    Returns the last x, the next iterate, the number of evaluations, and how far x was."""
     batch, size = x.shape
     differences = x.new_zeros(2, batch, WINDOW, size)
     df, dg = differences  # of f(x), and of g = f(x) - x
@@ -227,7 +227,7 @@ def anderson(f, x, tolerance, limit):
         slot = (count - 1) % WINDOW
         torch.sub(fx, last_fx, out=df[:, slot])
         torch.sub(g, last_g, out=dg[:, slot])
-    return fx, count, residual
+    return x, fx, count, residual
 
 
 # ------------------------------------------------------------------------- the model --
@@ -261,7 +261,7 @@ class MDBM:
         self.parameters = {name: torch.zeros(shape, dtype=dtype, requires_grad=True)
                            for name, shape in spec.tensors().items()}
         self.load(arrays)
-        self.alpha = ALPHA
+        self.alpha = self.tape_alpha = ALPHA  # of the way forward; of the tape and the way back
         if spec.stop == "step":  # the paper's settings
             self.tolerance = self.adjoint_tolerance = TOLERANCE
             self.limit = ITERATIONS
@@ -289,8 +289,8 @@ class MDBM:
         for tier, *parts in zip(self.spec.tiers, *(array.split(sizes, 1) for array in arrays)):
             yield [part.reshape(-1, tier.groups, tier.k, tier.cells) for part in parts]
 
-    def prox(self, x):
-        return torch.cat([prox(part, self.alpha, 2).flatten(1) for part, in self.by_variable(x)], 1)
+    def prox(self, x, alpha):
+        return torch.cat([prox(part, alpha, 2).flatten(1) for part, in self.by_variable(x)], 1)
 
     def softmax(self, x):
         return torch.cat([part.softmax(2).flatten(1) for part, in self.by_variable(x)], 1)
@@ -318,64 +318,75 @@ class MDBM:
 
     def choose_alpha(self, batch=None):
         """The paper's step, or 1.9 / L if that is less, with 5 % for what the power iteration
-        misses: every step below 2 / L converges. With a batch: twice that, and again, up to the
-        paper's, as long as both solves of the batch need fewer iterations. Acceleration may
-        converge with steps that alone would not; who uses the peer would find them."""
-        self.alpha = min(ALPHA, 1.9 / (1.05 * self.steepness()))
-        if batch is None or self.alpha == ALPHA:
+        misses: every step below 2 / L converges. With a batch, and a spec that is not the paper's:
+        for the way forward twice that, and again, as long as it takes fewer iterations, up to the
+        larger of the two. Acceleration may converge with steps that alone would not, and who uses
+        the peer would find them. The step on the tape is not accelerated, and is the proven one."""
+        proven = min(1, 1.9 / (1.05 * self.steepness()))
+        if self.spec.stop == "step":
+            self.alpha = self.tape_alpha = min(ALPHA, proven)
             return
-        best, least, limit = self.alpha, None, self.limit
+        self.tape_alpha, self.alpha, largest = proven, min(ALPHA, proven), max(ALPHA, proven)
+        if batch is None:
+            return
+        with torch.no_grad():
+            phi = self.phi()
+            field = phi.field(batch)
+        best, least, limit = self.alpha, math.inf, self.limit
         while True:
-            self.gradient(batch)
-            count = self.counts["forward"] + self.counts["backward"]
-            met = (self.counts["forward_residual"] <= self.tolerance
-                   and self.counts["backward_residual"] <= self.adjoint_tolerance)
-            if least is not None and not (met and count < least):
+            self.solve(phi, field, batch)
+            count = self.counts["forward"] if self.met() else math.inf
+            if count >= least:
                 break
             best, least = self.alpha, count
-            if self.alpha == ALPHA:
+            if self.alpha == largest:
                 break
-            self.alpha = min(ALPHA, 2 * self.alpha)
-            self.limit = min(limit, count)
+            self.alpha, self.limit = min(largest, 2 * self.alpha), min(limit, count)
         self.alpha, self.limit = best, limit
+
+    def met(self):
+        """Whether the last solve, and what followed backward, were ended by their tolerances."""
+        return (self.counts["forward_residual"] <= self.tolerance
+                and self.counts.get("backward_residual", 0) <= self.adjoint_tolerance)
 
     # -------------------------------------------------------------------- fixed points --
 
-    def update(self, phi, field, batch, q):
+    def update(self, phi, field, batch, q, alpha):
         """(g(q), logits): one damped step, in which what is observed stays."""
         logits = phi(q) + field
-        z = self.prox((1 - self.alpha) * q + self.alpha * logits)
+        z = self.prox((1 - alpha) * q + alpha * logits, alpha)
         return torch.where(batch.shown, batch.onehot, z), logits
 
-    def move(self, batch, q, following, logits):
-        """What must be small, relative to q: with stop = step the way to the next iterate, as in
-        the paper (as long as its step would make it); else that to softmax(logits), which does
+    def move(self, phi, field, batch, q):
+        """(g(q), what must be small relative to q): with stop = step the way to g(q), as in the
+        paper (as long as its step would make it); else that to softmax(logits), which does
         not depend on the step."""
+        following, logits = self.update(phi, field, batch, q, self.alpha)
         if self.spec.stop == "step":
-            return (following - q) * batch.hidden * (ALPHA / self.alpha)
-        return (self.softmax(logits) - q) * batch.hidden
+            return following, (following - q) * batch.hidden * (ALPHA / self.alpha)
+        return following, (self.softmax(logits) - q) * batch.hidden
 
     def solve(self, phi, field, batch):
-        """Algorithm "ForwardIteration"; no gradients."""
+        """Algorithm "ForwardIteration"; no gradients. With stop = step the answer is g(q), as in
+        the paper; else the q that was tested, as g may lead away from it."""
 
         def step(q):
-            following, logits = self.update(phi, field, batch, q)
-            far = self.move(batch, q, following, logits)
-            return following, far.norm() / (q * batch.hidden).norm()
+            following, move = self.move(phi, field, batch, q)
+            return following, move.norm() / (q * batch.hidden).norm()
 
         with torch.no_grad():
             start = torch.where(batch.shown, batch.onehot, self.uniform)
-            q, count, residual = anderson(step, start, self.tolerance, self.limit)
-        self.counts["forward"], self.counts["forward_residual"] = count, residual
-        return q
+            q, following, count, residual = anderson(step, start, self.tolerance, self.limit)
+        self.counts = {"forward": count, "forward_residual": residual}
+        return following if self.spec.stop == "step" else q
 
     def marginals(self, phi, field, batch):
         """The fixed point on the tape: one more step, whose gradient the hook replaces by that
         of the fixed point (algorithm "BackwardIteration")."""
         solution = self.solve(phi, field, batch)
-        q, _ = self.update(phi, field, batch, solution)
+        q, _ = self.update(phi, field, batch, solution, self.tape_alpha)
         q0 = q.detach().requires_grad_()
-        g, _ = self.update(phi.detached(), field.detach(), batch, q0)
+        g, _ = self.update(phi.detached(), field.detach(), batch, q0, self.tape_alpha)
 
         def backward(grad):
             grad = grad * batch.hidden
@@ -385,12 +396,12 @@ class MDBM:
             def step(u):
                 following = torch.autograd.grad(g, q0, u, retain_graph=True)[0] * batch.hidden + grad
                 if self.spec.stop == "step":
-                    far = (following - u).norm() / (u * batch.hidden).norm() * (ALPHA / self.alpha)
+                    far = (following - u).norm() / u.norm() * (ALPHA / self.tape_alpha)
                 else:  # with w = alpha J u this is the residual of (1/S - Phi) w = grad, as it is
                     far = (self.spread(at, following - u) / right).sqrt()
                 return following, far
 
-            u, count, residual = anderson(step, grad, self.adjoint_tolerance, self.limit)
+            _, u, count, residual = anderson(step, grad, self.adjoint_tolerance, self.limit)
             self.counts["backward"], self.counts["backward_residual"] = count, residual
             return u
 
