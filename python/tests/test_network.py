@@ -198,6 +198,13 @@ def test_saved_pickled_and_in_bytes(trained, tmp_path):
         mb.Network.from_bytes(b"no network")
 
 
+def test_adopts_what_is_alike(trained):
+    other = mb.Network.parse(SPEC)
+    assert not np.array_equal(other.model.parameters, trained.model.parameters)
+    assert other.adopt(trained) == trained.parameters
+    assert np.array_equal(other.model.parameters, trained.model.parameters)
+
+
 def test_saved_in_half_precision(trained, tmp_path):
     trained.save(tmp_path / "n.safetensors")
     trained.save(tmp_path / "half.safetensors", half=True)
