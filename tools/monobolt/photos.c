@@ -162,6 +162,7 @@ static void compare_borders(const pictures *p, double expected, bool inverted) {
 }
 
 int photos_background(const pictures *p, const mb_solver_settings *settings, bool inverted) {
+    if (p->info->channels > 1) return CLI_OK; /* ink and paper are gray; scenes have borders of all kinds */
     expectation e = {.network = p->network};
     if (p->count == 0 || p->info->steps == 0) return CLI_OK; /* it knows nothing yet */
     if (border_expected(&e, p, settings) != MB_OK) return cli_fail("%s", mb_error());
@@ -174,7 +175,7 @@ int photos_background_rbm(const pictures *p, const mb_rbm_inference *settings, b
     mb_rbm_inference how = *settings;
     double sum = 0, number = 0;
     size_t channels = p->info->channels, values = p->pixels * channels;
-    if (p->count == 0 || p->info->steps == 0) return CLI_OK;
+    if (p->count == 0 || p->info->steps == 0 || channels > 1) return CLI_OK;
     how.method = MB_RBM_MEAN_FIELD; /* good enough, and soon done */
     how.pixel_steps = 0;
     float *pixels = calloc(values, sizeof *pixels);
