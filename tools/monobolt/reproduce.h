@@ -161,6 +161,8 @@ bool reproduce_kept(const reproduction *r, const char *name, uint64_t steps, mb_
 
 /* The network of the spec, or the one that was trained elsewhere; *network = NULL: there is none. */
 int reproduce_given(reproduction *r, bool trained, mb_network **network);
+/* A network's tolerance, or `most` if that is smaller; 0: its own. */
+double reproduce_tolerance(const mb_network *network, double most);
 /* What a network is asked about, as lines of the setup; paper: its images, or "". */
 void reproduce_setup_images(reproduction *r, const mb_network *network, const mb_dataset *tests,
                             const char *paper);

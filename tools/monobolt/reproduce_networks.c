@@ -199,6 +199,11 @@ bool reproduce_kept(const reproduction *r, const char *name, uint64_t steps, mb_
     return true;
 }
 
+double reproduce_tolerance(const mb_network *network, double most) {
+    double own = mb_network_solver_settings(network)->tolerance;
+    return most > 0 && most < own ? most : own;
+}
+
 void reproduce_setup_images(reproduction *r, const mb_network *network, const mb_dataset *tests,
                             const char *paper) {
     const mb_network_info *i = mb_network_describe(network);

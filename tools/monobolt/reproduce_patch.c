@@ -27,7 +27,7 @@ static void end(completing *c) {
     mb_network_destroy(c->network);
 }
 
-/* shipped: the network, unless there is another to be asked; tolerance of its answers; 0: its own. */
+/* shipped: the network, unless there is another to be asked; tolerance of its answers, at most; 0: its own. */
 static int begin(completing *c, reproduction *r, const char *shipped, double tolerance,
                  const char *paper_masks, size_t total) {
     static const char *const masks[] = {"pixels at random", "squares", "the upper half",
@@ -47,7 +47,7 @@ static int begin(completing *c, reproduction *r, const char *shipped, double tol
     }
     c->settings = *mb_network_solver_settings(c->network);
     c->settings.threads = r->threads;
-    if (tolerance > 0) c->settings.tolerance = tolerance;
+    c->settings.tolerance = reproduce_tolerance(c->network, tolerance);
     r->total = total;
     reproduce_setup(r, "network", c->name, "");
     reproduce_setup_images(r, c->network, c->tests, "");

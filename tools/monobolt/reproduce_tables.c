@@ -15,7 +15,7 @@
 enum { SHARES_MOST = 5 };
 typedef struct answer_case {
     const char *network; /* the shipped one                                       */
-    double tolerance;    /* of its answers; 0: what it was trained with           */
+    double tolerance;    /* of its answers, at most; 0: what it was trained with  */
     bool paper_model;    /* there is a network of the paper's own model, r->network */
     size_t count;        /* of shares */
     double shares[SHARES_MOST];
@@ -282,7 +282,7 @@ static int ask_network(const asked *a, bool joint, size_t i) {
     mask.observe = share;
     mask.observe_range = mask.inject = 0;
     s.threads = r->threads;
-    if (a->c->tolerance > 0) s.tolerance = a->c->tolerance;
+    s.tolerance = reproduce_tolerance(a->network, a->c->tolerance);
     for (int64_t k = 0; k < r->budget.masks; ++k) {
         mb_metrics m;
         mb_evaluation how = {.mask = &mask,
@@ -505,8 +505,8 @@ static int answers(reproduction *r, const answer_case *c, bool joint) {
     if (code == CLI_OK) {
         char text[32];
         reproduce_setup(r, "shipped network", file, "");
-        snprintf(text, sizeof text, "%g", c->tolerance);
-        if (c->tolerance > 0) reproduce_setup(r, "tolerance of its answers", text, "");
+        snprintf(text, sizeof text, "%g", reproduce_tolerance(shipped, c->tolerance));
+        reproduce_setup(r, "tolerance of its answers", text, "");
         if (paper) reproduce_setup(r, "the paper's model", r->network, "");
         if (paper) setup_count(r, "its training steps", mb_network_describe(paper)->steps, "18720");
         setup_count(r, "test samples, at most", r->budget.answers, "10000");
