@@ -23,7 +23,7 @@ LEFT_OUT: Dict[str, str] = {
     "mb_csv_shown": _CSV,
     "mb_spec_key_at": "for the documents that the tool writes: docs/specs.md",
     "mb_edit_distance": "for the tool's messages",
-    "mb_known_class_names": "Dataset.class_names has them",
+    "mb_known_class_names": "a dataset that is loaded has them: Dataset.class_names",
     "mb_known_recoded": "for the tool's messages",
     "mb_predictor_interrupt": "Ctrl-C calls it, in C",
     "mb_plot_write": _PLOTS,
