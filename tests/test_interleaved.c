@@ -2,7 +2,7 @@
  *
  * The products of a block with interleaved samples, in every set of kernels, against plain loops in
  * double over rows, taps and channels: A, A' and the weight gradient, of random shapes, whole and
- * in bands, with strides, borders of all kinds, odd sizes. Each sum is right to a few units of
+ * in bands, with strides, borders of all kinds, odd sizes. Sums of rows. Each sum is right to a few units of
  * the sum of its terms' absolute values. What lies around the output must stay as it is.
  */
 #include <math.h>
@@ -239,8 +239,37 @@ static void test_lanes_fit(void **state) {
     }
 }
 
+/* Sums of rows, in every set, against plain loops: all widths up to more than a block, any number of rows, added
+ * to what is there; the entry after the last stays as it is.                                  */
+static void test_sum_rows(void **state) {
+    (void)state;
+    enum { WIDEST = 150, MOST = 70 };
+    mb_random r;
+    mb_random_seed(&r, 5);
+    for (int set = 0; mb_kernel_names()[set]; ++set) {
+        const mb_kernels *kernels;
+        if (mb_kernels_get(&kernels, set) != MB_OK) continue;
+        for (size_t n = 1; n < WIDEST; ++n) {
+            float *from = numbers(&r, n * MOST);
+            const float *rows[MOST];
+            double out[WIDEST], want[WIDEST];
+            size_t count = mb_random_below(&r, MOST + 1);
+            for (size_t i = 0; i < MOST; ++i) rows[i] = from + mb_random_below(&r, MOST) * n; /* some twice */
+            for (size_t i = 0; i <= n; ++i) out[i] = want[i] = mb_random_normal(&r);
+            for (size_t i = 0; i < n; ++i) {
+                for (size_t j = 0; j < count; ++j) want[i] += rows[j][i];
+            }
+            kernels->sum_rows(out, rows, count, n);
+            for (size_t i = 0; i < n; ++i) assert_true(fabs(out[i] - want[i]) <= 1e-13 * (double)(count + 1));
+            assert_true(out[n] == want[n]);
+            free(from - GUARD);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sum_rows),
         cmocka_unit_test(test_lanes_fit),
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_three),

@@ -13,6 +13,8 @@
 typedef __m256 vf;  /* floats, one per lane                */
 typedef __m256i vi; /* 32-bit integers                     */
 typedef __m256 vm;  /* one truth value per lane: all bits  */
+#define WIDE 4
+typedef __m256d vd; /* doubles, half of the lanes          */
 
 /* clang-format off */
 V vf v_set(float x) { return _mm256_set1_ps(x); }
@@ -34,6 +36,8 @@ V vf v_scale2(vf p, vf shifted) {
     vi n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
 }
+V vd v_wide_zero(void) { return _mm256_setzero_pd(); }
+V vd v_widen(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 V float v_sum(vf a) {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));

@@ -140,14 +140,14 @@ typedef struct mb_kernels {
     void (*logs)(float *u, const float *q, const float *x, const float *lambda,
                  const uint32_t *offset, size_t rows, uint32_t k, float alpha, float c);
 
+    /* out[i] += the sum of rows[r][i] over r < count, for i < n */
+    void (*sum_rows)(double *out, const float *const *rows, size_t count, size_t n);
+
     /* The rest is in elementwise.inc. */
     /* out = s (v - from); from may be NULL */
     void (*scale)(float *out, const float *s, const float *v, const float *from, size_t n);
     double (*dot)(const float *a, const float *b, size_t n);
     void (*axpy)(float *y, float a, const float *x, size_t n); /* y += a x           */
-    /* out[l * out_step + i] += x[l * x_step + i] for l < lines, i < n */
-    void (*accumulate)(double *out, ptrdiff_t out_step, const float *x, ptrdiff_t x_step,
-                       size_t lines, size_t n);
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
      * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,

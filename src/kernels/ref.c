@@ -123,6 +123,12 @@ static void prox_vjp(float *out, const float *v, const float *z, const uint32_t 
     }
 }
 
+static void sum_rows(double *out, const float *const *rows, size_t count, size_t n) {
+    for (size_t r = 0; r < count; ++r) {
+        for (size_t i = 0; i < n; ++i) out[i] += rows[r][i];
+    }
+}
+
 const mb_kernels mb_kernels_ref = {
     .name = "ref",
     .softmax = softmax,
@@ -134,5 +140,6 @@ const mb_kernels mb_kernels_ref = {
     .covariance = covariance_plain,
     .misfit = misfit_plain,
     .logs = logs_plain,
+    .sum_rows = sum_rows,
     MB_ELEMENTWISE_KERNELS,
 };

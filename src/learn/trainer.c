@@ -310,6 +310,44 @@ static void epoch_add(mb_trainer *t, mb_step *step, const mb_loss_result *result
     }
 }
 
+typedef struct adam_job {
+    mb_trainer *trainer;
+    uint64_t now; /* the number of the step */
+    double rate;
+} adam_job;
+
+/* A worker's share of `count` parameters from number `first` on. */
+static void adam_some(const adam_job *job, size_t index, size_t workers, float *parameters, size_t first,
+                      size_t count, double rate, double decay) {
+    const mb_train_settings *s = &job->trainer->network->spec->train;
+    size_t begin, end;
+    mb_pool_slice(count, index, workers, &begin, &end);
+    mb_adam_step(&job->trainer->adam, parameters + begin, job->trainer->gradient + first + begin,
+                 first + begin, end - begin, job->now, job->rate * rate, s->beta1, s->beta2, decay);
+}
+
+static mb_status adam_worker(void *context, size_t index, size_t workers) {
+    const adam_job *job = context;
+    mb_network *net = job->trainer->network;
+    mb_model *model = net->model;
+    double decay = net->spec->train.weight_decay;
+    size_t weights = model->weight_count, all = model->parameter_count;
+    for (size_t b = 0; b < model->block_count; ++b) {
+        const mb_block *block = &model->blocks[b];
+        adam_some(job, index, workers, model->parameters + block->weights, block->weights, block->count,
+                  block->rate, decay);
+    }
+    adam_some(job, index, workers, model->parameters + weights, weights, all - weights - model->link_weights,
+              1, 0);
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        adam_some(job, index, workers, model->parameters + link->weights, link->weights, link->count,
+                  link->rate, decay);
+    }
+    adam_some(job, index, workers, net->theta, all, net->temperatures, 1, 0);
+    return MB_OK;
+}
+
 mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
     if (t == NULL || step == NULL) return mb_fail(MB_EINVAL, "mb_trainer_step: NULL argument");
     mb_network *net = t->network;
@@ -321,25 +359,9 @@ mb_status mb_trainer_step(mb_trainer *t, mb_step *step) {
         float factor = (float)(s->clip / step->gradient_norm);
         for (size_t i = 0; i < t->parameter_count; ++i) t->gradient[i] *= factor;
     }
-    size_t weights = net->model->weight_count, all = net->model->parameter_count;
-    size_t biases = all - weights - net->model->link_weights;
     uint64_t now = net->info.steps + 1;
-    for (size_t b = 0; b < net->model->block_count; ++b) {
-        const mb_block *block = &net->model->blocks[b];
-        mb_adam_step(&t->adam, net->model->parameters + block->weights,
-                     t->gradient + block->weights, block->weights, block->count, now,
-                     step->learning_rate * block->rate, s->beta1, s->beta2, s->weight_decay);
-    }
-    mb_adam_step(&t->adam, net->model->parameters + weights, t->gradient + weights, weights,
-                 biases, now, step->learning_rate, s->beta1, s->beta2, 0);
-    for (size_t l = 0; l < net->model->link_count; ++l) {
-        const mb_link *link = &net->model->links[l];
-        mb_adam_step(&t->adam, net->model->parameters + link->weights, t->gradient + link->weights,
-                     link->weights, link->count, now, step->learning_rate * link->rate, s->beta1,
-                     s->beta2, s->weight_decay);
-    }
-    mb_adam_step(&t->adam, net->theta, t->gradient + all, all, net->temperatures, now,
-                 step->learning_rate, s->beta1, s->beta2, 0);
+    adam_job job = {t, now, step->learning_rate};
+    MB_TRY(mb_pool_run(t->pool, adam_worker, &job));
     t->failed = true;
     MB_TRY(mb_model_update(net->model));
     t->failed = false;

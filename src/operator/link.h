@@ -18,9 +18,14 @@
 void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
                   double *field);
 
-/* gradient [link_weights] += that of w'U x_o. */
-void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
-                       const float *w, double *gradient);
+typedef struct mb_link_sample {
+    const int32_t *observed; /* [variables] */
+    const float *w;          /* [size]      */
+} mb_link_sample;
+
+/* gradient [link_weights] += that of w'U x_o, summed over the samples; many at once are faster. */
+void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t count,
+                       const mb_link_sample *samples, double *gradient);
 
 /* Standard deviation of the initial weights: `start` over the root of the number of observed variables that
  * an entry may hear.                                                                        */

@@ -133,6 +133,10 @@ static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t gr
 /* Finds the components of tiers that Phi connects; what it does not connect can be solved apart. */
 void mb_model_connect(mb_model *model);
 
+/* Makes `model`, which consists of those tiers and blocks of `whole` and has all blocks that they have there, what
+ * `whole` is since its last update: its parameters, and what follows from them.             */
+void mb_model_take(mb_model *model, const mb_model *whole, const size_t *tiers, const size_t *blocks);
+
 /* Bits a = 0 .. kernel-1 of the taps by which cell `at` of a line of the tier is seen. */
 uint32_t mb_block_taps(const mb_block *block, uint32_t rows, uint32_t before, uint32_t at);
 

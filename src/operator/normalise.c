@@ -69,22 +69,38 @@ mb_mean mb_mean_of(const mb_model *model, const float *w, size_t k, size_t strid
     return mean;
 }
 
-/* gram[g] += the outer products of one row of A, entries `stride` apart; lower triangles. `line`
- * holds the weights themselves: they are centred here, in double, so that G_v and the norms do not
- * carry the rounding of the effective weights.                                              */
+/* Calls `body` with the usual cardinalities as constants, so that its loops unroll. */
+#define WITH_K(k, body)                                                                            \
+    switch (k) {                                                                                   \
+    case 2: body(2); break;                                                                        \
+    case 4: body(4); break;                                                                        \
+    case 10: body(10); break;                                                                      \
+    default: body(k); break;                                                                       \
+    }
+
+/* out += the outer product of k entries, `stride` apart, less their mean; the lower triangle. `w` holds the
+ * weights themselves: they are centred here, in double, so that G_v and the norms do not carry the rounding of the
+ * effective weights.                                                                         */
+static inline __attribute__((always_inline)) void gram_add_group(double *out, const float *w,
+                                                                 mb_mean mean, uint32_t k, size_t stride) {
+    for (uint32_t i = 0; i < k; ++i) {
+        double wi = w[i * stride] - mean.first - mean.rest;
+        for (uint32_t j = 0; j <= i; ++j) {
+            out[i * k + j] += wi * (w[j * stride] - mean.first - mean.rest);
+        }
+    }
+}
+
+/* gram[g] += the outer products of one row of A, entries `stride` apart. */
 static void gram_add_line(const mb_model *model, const mb_tier *tier, double *gram,
                           const float *line, size_t stride) {
     for (uint32_t g = 0; g < tier->groups; ++g) {
-        uint32_t k = tier->group[g].k;
         const float *w = line + tier->group[g].channel * stride;
         double *out = gram + tier->group[g].gram;
-        mb_mean mean = mb_mean_of(model, w, k, stride);
-        for (uint32_t i = 0; i < k; ++i) {
-            double wi = w[i * stride] - mean.first - mean.rest;
-            for (uint32_t j = 0; j <= i; ++j) {
-                out[i * k + j] += wi * (w[j * stride] - mean.first - mean.rest);
-            }
-        }
+        mb_mean mean = mb_mean_of(model, w, tier->group[g].k, stride);
+#define BODY(K) gram_add_group(out, w, mean, K, stride)
+        WITH_K(tier->group[g].k, BODY)
+#undef BODY
     }
 }
 
@@ -425,14 +441,55 @@ mb_status mb_model_update(mb_model *model) {
     return MB_OK;
 }
 
+static void tier_take(mb_tier *to, const mb_tier *from) {
+    memcpy(to->gram, from->gram, to->classes * to->gram_size * sizeof *to->gram);
+    memcpy(to->scale, from->scale, to->size * sizeof *to->scale);
+    memcpy(to->norm2, from->norm2, to->classes * to->groups * sizeof *to->norm2);
+    memcpy(to->leading, from->leading, to->classes * to->channels * sizeof *to->leading);
+    memcpy(to->class_scale, from->class_scale, to->classes * to->groups * sizeof *to->class_scale);
+    memcpy(to->hollow, from->hollow, to->classes * to->groups * sizeof *to->hollow);
+    to->norm2_max = from->norm2_max;
+    to->norm_mean = from->norm_mean;
+    to->diagonal_max = from->diagonal_max;
+    to->clamped = from->clamped;
+    to->inhibited = from->inhibited;
+}
+
+static void block_take(mb_model *model, const mb_block *to, const mb_model *whole, const mb_block *from) {
+    const mb_tier *tier = &model->tiers[to->column];
+    memcpy(model->parameters + to->weights, whole->parameters + from->weights, to->count * sizeof(float));
+    if (model->effective != model->parameters) {
+        memcpy(model->effective + to->weights, whole->effective + from->weights, to->count * sizeof(float));
+    }
+    if (to->kind != MB_CONVOLUTION) return;
+    memcpy(model->tap_grams + to->tap_gram, whole->tap_grams + from->tap_gram,
+           (size_t)to->kernel * to->kernel * tier->gram_size * sizeof(double));
+}
+
+void mb_model_take(mb_model *model, const mb_model *whole, const size_t *tiers, const size_t *blocks) {
+    for (size_t t = 0; t < model->tier_count; ++t) {
+        mb_tier *tier = &model->tiers[t];
+        const mb_tier *from = &whole->tiers[tiers[t]];
+        memcpy(model->parameters + tier->bias, whole->parameters + from->bias, tier->size * sizeof(float));
+        tier_take(tier, from);
+    }
+    for (size_t b = 0; b < model->block_count; ++b) {
+        block_take(model, &model->blocks[b], whole, &whole->blocks[blocks[b]]);
+    }
+    ++model->version;
+    model->accepted = true;
+}
+
 /* ------------------------------------------------------------------ gradient -- */
 
 /* out += line M, M symmetric, for one group: `count` entries, at most LINE, from `first` on. */
 #define LINE 64
 
-static void group_times_gram(const double *m, uint32_t k, uint32_t first, uint32_t count,
-                             const float *line, double *out, size_t stride) {
-    double sums[LINE] = {0};
+static inline __attribute__((always_inline)) void group_times_gram(const double *m, uint32_t k, uint32_t first,
+                                                                   uint32_t count, const float *line,
+                                                                   double *out, size_t stride) {
+    double sums[LINE];
+    for (uint32_t i = 0; i < count; ++i) sums[i] = 0;
     for (uint32_t j = 0; j < k; ++j) {
         double x = line[j * stride];
         const double *row = m + (size_t)j * k + first;
@@ -448,10 +505,13 @@ static void line_times_gram(const mb_tier *tier, const double *m, const float *l
     for (uint32_t g = 0; g < tier->groups; ++g) {
         uint32_t k = tier->group[g].k;
         size_t at = tier->group[g].channel * stride;
-        for (uint32_t i = 0; i < k; i += LINE) {
-            group_times_gram(m + tier->group[g].gram, k, i, k - i < LINE ? k - i : LINE, line + at,
-                             out + at, stride);
-        }
+#define BODY(K)                                                                                    \
+    for (uint32_t i = 0; i < (K); i += LINE) {                                                     \
+        group_times_gram(m + tier->group[g].gram, K, i, (K) - i < LINE ? (K) - i : LINE, line + at, \
+                         out + at, stride);                                                        \
+    }
+        WITH_K(k, BODY)
+#undef BODY
     }
 }
 

@@ -330,12 +330,14 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
     MB_TRY(mb_phi_gradient(worker->phi, count, w, v, phi_w, phi_v, biases,
                            worker->rows == SOME_ROWS, &worker->gradient));
     worker->rows = NO_ROWS;
+    mb_link_sample samples[MB_LANES_MAX];
+    size_t heard = 0;
     for (size_t i = 0; i < count; ++i) {
         const int32_t *observed = worker->slots[i].observed;
-        if (observed == NULL) continue;
-        mb_links_gradient(task->solver->model, task->solver->kernels, observed, w[i],
-                          worker->gradient.link);
+        if (observed) samples[heard++] = (mb_link_sample){observed, w[i]};
     }
+    mb_links_gradient(task->solver->model, task->solver->kernels, heard, samples,
+                      worker->gradient.link);
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;
 }
@@ -403,7 +405,15 @@ mb_status mb_solver_adjoint(mb_solver *solver, size_t batch, const int32_t *obse
     MB_TRY(mb_batch_check("mb_solver_adjoint", solver->model, batch));
     MB_TRY(mb_observed_check(solver->model, batch, observed));
     MB_TRY(mb_biases_check("mb_solver_adjoint", solver, batch));
-    mb_adjoint_arrays arrays = {batch, observed, q, logits, dloss, wrt, w, gradient, results, false};
+    mb_adjoint_arrays arrays = {.batch = batch,
+                                .observed = observed,
+                                .q = q,
+                                .logits = logits,
+                                .dloss = dloss,
+                                .wrt = wrt,
+                                .w = w,
+                                .gradient = gradient,
+                                .results = results};
     check c = {&arrays, solver->model->size};
     double began = mb_clock();
     MB_TRY(mb_pool_run(solver->pool, check_worker, &c));
@@ -423,6 +433,7 @@ mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int3
                                 .dloss = dloss,
                                 .wrt = MB_WRT_LOGITS,
                                 .gradient = gradient,
-                                .results = results};
+                                .results = results,
+                                .of_solve = true};
     return run(solver, &arrays, report);
 }

@@ -25,33 +25,21 @@
 
 /* -------------------------------------------------------------------- parameters -- */
 
-/* A step for each stretch of parameters of a component: where it is there, and in the whole model. */
-typedef void (*parameter_step)(float *part, float *whole, size_t count);
-
-static void each_parameter(const mb_solver *solver, const mb_component *c, float *part, float *whole,
-                           parameter_step step) {
-    const mb_model *model = solver->model;
-    for (size_t i = 0; i < c->model->block_count; ++i) {
-        const mb_block *block = &c->model->blocks[i];
-        step(part + block->weights, whole + model->blocks[c->blocks[i]].weights, block->count);
-    }
-    for (size_t i = 0; i < c->model->tier_count; ++i) {
-        const mb_tier *tier = &c->model->tiers[i];
-        step(part + tier->bias, whole + model->tiers[c->tiers[i]].bias, tier->size);
-    }
-}
-
-static void take(float *part, float *whole, size_t count) {
-    memcpy(part, whole, count * sizeof *part);
-}
-
-static void add(float *part, float *whole, size_t count) {
+static void add(const float *part, float *whole, size_t count) {
     for (size_t i = 0; i < count; ++i) whole[i] += part[i];
 }
 
-static mb_status take_parameters(const mb_solver *solver, const mb_component *c) {
-    each_parameter(solver, c, c->model->parameters, solver->model->parameters, take);
-    return mb_model_update(c->model);
+/* Adds what the component has for each of its parameters to that of the whole model. */
+static void add_parameters(const mb_solver *solver, const mb_component *c, const float *part, float *whole) {
+    const mb_model *model = solver->model;
+    for (size_t i = 0; i < c->model->block_count; ++i) {
+        const mb_block *block = &c->model->blocks[i];
+        add(part + block->weights, whole + model->blocks[c->blocks[i]].weights, block->count);
+    }
+    for (size_t i = 0; i < c->model->tier_count; ++i) {
+        const mb_tier *tier = &c->model->tiers[i];
+        add(part + tier->bias, whole + model->tiers[c->tiers[i]].bias, tier->size);
+    }
 }
 
 mb_status mb_components_refresh(mb_solver *solver) {
@@ -59,7 +47,7 @@ mb_status mb_components_refresh(mb_solver *solver) {
     MB_TRY(mb_solver_model_check(solver));
     if (all->version == solver->model->version) return MB_OK;
     for (size_t i = 0; i < all->count; ++i) {
-        MB_TRY(take_parameters(solver, &all->list[i]));
+        mb_model_take(all->list[i].model, solver->model, all->list[i].tiers, all->list[i].blocks);
         MB_TRY(mb_solver_refresh(all->list[i].solver));
     }
     all->version = solver->model->version;
@@ -161,7 +149,7 @@ static mb_status component_create(mb_solver *solver, mb_component *c, size_t ind
     mb_free(tier_descs);
     mb_free(block_descs);
     MB_TRY(status);
-    MB_TRY(take_parameters(solver, c)); /* what a new solver sees first, its estimates start from */
+    mb_model_take(c->model, model, c->tiers, c->blocks); /* what a new solver sees first, its estimates start from */
     MB_TRY(mb_alloc(&c->gradient, c->model->parameter_count, sizeof *c->gradient));
     mb_solver_settings settings = settings_of(solver);
     return mb_solver_create_within(&c->solver, c->model, &settings, solver);
@@ -191,6 +179,7 @@ static void layout(const mb_solver *solver, mb_components *all) {
     if (solver->model->link_count == 0) return;
     all->all_biases = mb_arena_take(arena, n * solver->model->size, sizeof(float));
     all->all_w = mb_arena_take(arena, n * solver->model->size, sizeof(float));
+    all->heard = mb_arena_take(arena, n, sizeof *all->heard);
 }
 
 mb_status mb_components_create(mb_solver *solver) {
@@ -235,7 +224,8 @@ typedef struct job {
     const mb_solve_arrays *solve;  /* one of these two */
     const mb_adjoint_arrays *adjoint;
     const int32_t *observed;       /* of the batch; NULL: nothing is */
-    bool biased;                   /* biases have a part in what is asked for */
+    bool biased;                   /* biases have a part in what is asked for ... */
+    bool known;                    /* ... and are those of the call before        */
 } job;
 
 /* The tiers of a component, out of a sample of all. */
@@ -300,7 +290,7 @@ static mb_status sample_worker(void *context, size_t index, size_t workers) {
     for (size_t n = begin; n < end; ++n) {
         const float *own = solver->biases ? solver->biases + at_all(j, n) : NULL;
         float *out = all->all_biases ? all->all_biases + n * size : NULL;
-        if (j->biased) {
+        if (j->biased && !j->known) {
             all->biases_of[n] =
                 mb_sample_biases(solver, observed_of(j, n), own, solver->worker[index].field, out);
         }
@@ -499,7 +489,10 @@ static mb_status solve_chunk(job *j, mb_report *report) {
 mb_status mb_components_solve(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report) {
     mb_report own;
     job j = {.solver = solver, .solve = arrays, .observed = arrays->observed, .biased = true};
-    return each_chunk(&j, arrays->batch, solve_chunk, report ? report : &own);
+    solver->components.solved = 0;
+    MB_TRY(each_chunk(&j, arrays->batch, solve_chunk, report ? report : &own));
+    if (arrays->batch <= solver->components.samples) solver->components.solved = arrays->batch;
+    return MB_OK;
 }
 
 /* ----------------------------------------------------------------------- adjoint -- */
@@ -524,9 +517,10 @@ static mb_status links_worker(void *context, size_t index, size_t workers) {
     size_t begin, end;
     mb_pool_slice(j->count, index, workers, &begin, &end);
     for (size_t n = begin; n < end; ++n) {
-        mb_links_gradient(solver->model, solver->kernels, observed_of(j, n),
-                          all->all_w + n * solver->model->size, solver->worker[index].gradient.link);
+        all->heard[n] = (mb_link_sample){observed_of(j, n), all->all_w + n * solver->model->size};
     }
+    mb_links_gradient(solver->model, solver->kernels, end - begin, all->heard + begin,
+                      solver->worker[index].gradient.link);
     return MB_OK;
 }
 
@@ -590,7 +584,7 @@ static void gradient_collect(mb_solver *solver, float *gradient) {
         const mb_component *c = &solver->components.list[i];
         memset(c->gradient, 0, c->model->parameter_count * sizeof(float));
         mb_sums_collect(c->solver, c->gradient);
-        each_parameter(solver, c, c->gradient, gradient, add);
+        add_parameters(solver, c, c->gradient, gradient);
     }
     for (size_t i = 0; i < model->link_weights; ++i) {
         double sum = 0;
@@ -606,7 +600,9 @@ mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arra
     job j = {.solver = solver,
              .adjoint = arrays,
              .observed = arrays->observed,
-             .biased = arrays->gradient != NULL};
+             .biased = arrays->gradient != NULL,
+             .known = arrays->of_solve && solver->components.solved == arrays->batch};
+    solver->components.solved = 0;
     for (size_t i = 0; i < solver->components.count; ++i) {
         mb_sums_clear(solver->components.list[i].solver);
     }

@@ -22,6 +22,7 @@
 #include "base/pool.h"
 #include "kernels/kernels.h"
 #include "operator/exact.h"
+#include "operator/link.h"
 #include "operator/phi.h"
 #include "operator/spectrum.h"
 
@@ -222,6 +223,8 @@ typedef struct mb_components {
     float *start, *d, *w;           /* ... where the call has them; start and d are one    */
     float *all_biases, *all_w;      /* [samples][size], with links                         */
     const float **biases_of;        /* [samples]: those of a sample, of all tiers, or NULL */
+    size_t solved;                  /* samples whose biases these are: of a solve that had no more */
+    mb_link_sample *heard;          /* [samples]: what links' gradients are taken of       */
     mb_result *merged, *results;    /* [samples]: of the components so far, of the present */
     mb_adjoint_result *adjoints, *adjoint; /* likewise                                     */
     double *norms;                  /* squared, of the hidden marginals so far             */
@@ -482,6 +485,7 @@ typedef struct mb_adjoint_arrays {
     float *w, *gradient;
     mb_adjoint_result *results;
     bool goes_on; /* sums of gradients are neither cleared nor collected: the caller does */
+    bool of_solve; /* of what the last solve was called with, and has found */
 } mb_adjoint_arrays;
 
 mb_status mb_adjoint_run(mb_solver *solver, const mb_adjoint_arrays *arrays, mb_report *report);
