@@ -311,6 +311,32 @@ static void test_ranges(void **state) {
     assert_true(low[1] == 0 && high[1] == 1);
 }
 
+/* Biases that are zero to a worker, as they are below FLT_MIN: what is said of the logits holds all the same. */
+static void test_tiny_biases(void **state) {
+    (void)state;
+    mb_tier_desc tier = {.name = "one", .height = 1, .width = 1, .groups = 1, .cardinality = 2};
+    mb_block_desc block = {.kind = MB_CONVOLUTION, .kernel = 1, .stride = 1};
+    mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .monotone = true, .m = 0.1};
+    mb_model *model;
+    size_t count, winner = 0;
+    assert_ok(mb_model_create(&model, &desc));
+    float *weights = mb_model_parameters(model, &count);
+    memset(weights, 0, count * sizeof *weights);
+    float *bias = mb_model_bias(model, 0, &count), own[2] = {1e-38f, 0}, q[2];
+    bias[0] = 1e-38f, bias[1] = 1.2e-38f;
+    assert_ok(mb_model_update(model));
+    mb_solver *solver = solver_of(model, 1e-3);
+    assert_ok(mb_solver_set_biases(solver, 1, own));
+    mb_result result;
+    assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+    double refined[2], logits[2], bound;
+    mb_refine_settings settings = {.tolerance = 1e-300, .winners = &winner, .winner_count = 1};
+    assert_ok(mb_solver_refine(solver, 1, NULL, q, &settings, refined, logits, &bound, &result, NULL));
+    for (int i = 0; i < 2; ++i) assert_true(fabs(logits[i] - ((double)bias[i] + own[i])) <= bound);
+    assert_true(bound < 1e-36);
+    mb_solver_destroy(solver), mb_model_destroy(model);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     random_spec spec;
@@ -346,6 +372,6 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_winners), cmocka_unit_test(test_large_mean), cmocka_unit_test(test_large_biases), cmocka_unit_test(test_self_inhibition), cmocka_unit_test(test_floor), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_newton), cmocka_unit_test(test_winners), cmocka_unit_test(test_large_mean), cmocka_unit_test(test_large_biases), cmocka_unit_test(test_self_inhibition), cmocka_unit_test(test_floor), cmocka_unit_test(test_tiny_biases), cmocka_unit_test(test_ranges), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

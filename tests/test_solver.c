@@ -439,6 +439,33 @@ static void test_peers(void **state) {
     print_message("undamped updates converged on %zu of 16 models\n", undamped);
 }
 
+/* A marginal below FLT_MIN, whose logarithm no float has: every method still has a certificate. */
+static void test_tiny_marginals(void **state) {
+    (void)state;
+    for (int method = 0; method < 4; ++method) {
+        mb_tier_desc tier = {.name = "few", .height = 2, .width = 2, .groups = 1, .cardinality = 3};
+        mb_block_desc block = {.kind = MB_CONVOLUTION, .kernel = 3, .stride = 1};
+        mb_model_desc desc = {.tiers = &tier, .tier_count = 1, .blocks = &block, .block_count = 1, .monotone = true, .m = 0.1};
+        mb_model *model;
+        size_t count;
+        float q[12];
+        mb_result result;
+        assert_ok(mb_model_create(&model, &desc));
+        float *weights = mb_model_parameters(model, &count);
+        for (size_t i = 0; i < count; ++i) weights[i] = 0.1f * (float)sin((double)i + 1);
+        float *bias = mb_model_bias(model, 0, &count);
+        for (size_t i = 0; i < count; ++i) bias[i] = i % 3 == 2 ? -95 : 0;
+        assert_ok(mb_model_update(model));
+        mb_solver_settings s = settings_of(method, 1e-4);
+        if (method != MB_FORWARD_BACKWARD) s.alpha = 0.5, s.lambda = 1;
+        mb_solver *solver = solver_with(model, s);
+        assert_ok(mb_solver_solve(solver, 1, NULL, NULL, q, NULL, &result, NULL));
+        assert_true(isfinite(result.certificate) && isfinite(result.gap));
+        for (size_t v = 0; v < 4; ++v) assert_below(fabs(q[3 * v] + q[3 * v + 1] - 1), 1e-5);
+        mb_solver_destroy(solver), mb_model_destroy(model);
+    }
+}
+
 /* With and without acceleration, and for both ways to stop, the answer is the same; each sample
  * of a batch is solved as if it were alone; observed variables come back one-hot.               */
 static void test_batches(void **state) {
@@ -728,7 +755,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_certificate), cmocka_unit_test(test_residual), cmocka_unit_test(test_foresee), cmocka_unit_test(test_starts), cmocka_unit_test(test_uniqueness),
         cmocka_unit_test(test_planted),     cmocka_unit_test(test_brute_force),
-        cmocka_unit_test(test_peers),       cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_peers),       cmocka_unit_test(test_tiny_marginals), cmocka_unit_test(test_batches),
         cmocka_unit_test(test_interrupt),   cmocka_unit_test(test_two_solvers),
         cmocka_unit_test(test_limits),      cmocka_unit_test(test_step_check),
         cmocka_unit_test(test_start_is_normalised),

@@ -40,8 +40,9 @@ struct mb_pool {
 };
 
 /* Numbers below FLT_MIN become zero in this thread. Marginals that are nearly zero are such numbers, and a
- * processor takes a hundred times as long for a product with one of them. What is lost, at most 2^-126 per operation,
- * is nothing beside the roundings that certificates account for (operator/rounding.c).         */
+ * processor takes a hundred times as long for a product with one of them. At most 2^-126 is lost per operation:
+ * certificates have a term of 2^-24 for each hidden variable, of its exponentials (solver/certificate.c), and
+ * bounds of logits one of their own (solver/refine.c).                                          */
 static void flush_denormals(void) {
 #if defined(__x86_64__)
     _mm_setcsr(_mm_getcsr() | 0x8040); /* what goes in, and what comes out */

@@ -23,7 +23,7 @@ void mb_peer_update(const mb_solver *solver, mb_slot *slot) {
         mb_slot_softmax(solver, slot, slot->peer.next, NULL, x);
         for (size_t i = 0; i < n; ++i) {
             slot->peer.next[i] = (1 - alpha) * slot->solve.q[i] + alpha * slot->peer.next[i];
-            slot->peer.next_u[i] = logf(fmaxf(slot->peer.next[i], 1e-38f));
+            slot->peer.next_u[i] = logf(fmaxf(slot->peer.next[i], 1e-37f));
         }
         return;
     default: /* Kraehenbuehl: softmax(g) */

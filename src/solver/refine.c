@@ -17,6 +17,9 @@
 #include "base/status.h"
 #include "solver/solver.h"
 
+/* What a logit may lack of its two biases: a float below 2^-126 is zero to a worker (base/pool.c). */
+#define FLUSHED 0x1p-124
+
 #define GROUP 64
 #define STEPS_MAX 40
 #define HALVINGS_MAX 6
@@ -212,7 +215,7 @@ static void certify(const refinement *r, size_t n, mb_slot *slot, mb_misfit_sums
         }
         r->bounds[n * model->variables + v] =
             (1 + 1e-5) * (diagonal * best.distance + rows * (best.reach + e.rows)) + e.whole +
-            4 * MB_UNIT_DOUBLE * largest;
+            4 * MB_UNIT_DOUBLE * largest + FLUSHED;
     }
 }
 
