@@ -146,7 +146,6 @@ typedef struct giving {
     double *gradient; /* of the link */
 } giving;
 
-
 /* The rows of one variable's categories by one tap; `base`: the first of at most CATEGORIES of them. Places
  * where it is hidden, or of another category, are listed too, in a list that is not summed up: which they are, no
  * processor can predict.                                                                     */
