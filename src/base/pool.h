@@ -5,7 +5,8 @@
  * inside an iteration and the result does not depend on timing.
  *
  * oneDNN is an OpenMP library; every worker tells that runtime to use one thread,
- * and the caller's own OpenMP settings stay untouched.
+ * and the caller's own OpenMP settings stay untouched. Numbers below FLT_MIN are zero to a worker
+ * (pool.c says why), and to no other thread.
  */
 #ifndef MB_BASE_POOL_H
 #define MB_BASE_POOL_H
