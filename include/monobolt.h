@@ -4,10 +4,9 @@
  *
  *     p(x) ~ exp( 1/2 x' Phi x + b' x ),   x_v one-hot, Phi symmetric (and block-hollow, without gain)
  *
- * Any subset of the variables may be observed. mb_solver_solve finds the mean-field
- * marginals of the others, q = softmax(Phi q + b), of which there is exactly one, and
- * says how far its answer can be from it. mb_solver_adjoint gives the gradient of any
- * loss on that answer with respect to every parameter.
+ * Any subset of the variables may be observed. mb_solver_solve finds the mean-field marginals of the others,
+ * q = softmax(Phi q + b), of which there is exactly one, and says how far its answer can be from it.
+ * mb_solver_adjoint gives the gradient of any loss on that answer with respect to every parameter.
  *
  *     mb_model *model = NULL;
  *     mb_solver *solver = NULL;
@@ -22,17 +21,15 @@
  *     mb_model_destroy(model);
  *
  * Conventions
- *  - A function that can fail returns mb_status; mb_error() then has a sentence for a
- *    person. Nothing is ever printed, and the process is never ended.
- *  - mb_x_create sets its handle to NULL on failure; mb_x_destroy(NULL) does nothing.
- *  - A sample is `mb_model_size` floats: the tiers one after another, each in the order
- *    row, column, group, category ("NHWC"); its variables are counted in the same order.
- *    Batches are samples one after another.
+ *  - A function that can fail returns mb_status; mb_error() then has a sentence for a person. Nothing is ever
+ *    printed, and the process is never ended. mb_x_create sets its handle to NULL on failure; mb_x_destroy(NULL)
+ *    does nothing.
+ *  - A sample is `mb_model_size` floats: the tiers one after another, each in the order row, column, group, category
+ *    ("NHWC"); its variables are counted in the same order. Batches are samples one after another.
  *  - A model may serve several solvers at once, each of them one thread at a time; its parameters
  *    must not change while one runs.
- *  - Growth: structs of settings, descriptions and results that a caller allocates end in
- *    `reserved` fields, which later versions may give a meaning: zero them (= {0}), and their
- *    sizes stay. Structs that the library hands out by const pointer may grow at the end.
+ *  - Growth: structs that a caller allocates end in `reserved` fields, which later versions may give a meaning: zero
+ *    them (= {0}), and their sizes stay. Structs that the library hands out by const pointer may grow at the end.
  */
 #ifndef MONOBOLT_H
 #define MONOBOLT_H
@@ -52,7 +49,6 @@ extern "C" {
 #else
 #define MB_API
 #endif
-
 /* ------------------------------------------------------------------ errors -- */
 
 typedef enum mb_status {
@@ -111,12 +107,12 @@ typedef struct mb_tier_desc {
 
 typedef enum mb_block_kind { MB_CONVOLUTION, MB_DENSE } mb_block_kind;
 typedef enum mb_padding { MB_SAME, MB_FULL } mb_padding;
-/* The block A_ij maps tier j = `column` into row space i = `row`, of `rows` channels.
- * Weights: convolution [rows of i][channels of j][kernel][kernel];
- * dense [size of row space i][size of tier j].
+/* What a link hears of its tier: the observed variables alone, or the hidden ones too, by their marginals. */
+typedef enum mb_hears { MB_HEARS_OBSERVED, MB_HEARS_ALL } mb_hears;
+/* The block A_ij maps tier j = `column` into row space i = `row`, of `rows` channels. Weights: convolution
+ * [rows of i][channels of j][kernel][kernel]; dense [size of row space i][size of tier j].
  *  same  the row space is the grid of tier i; kernels are cut at the border
- *  full  the row space grows until every cell of tier j has all its taps; the other blocks
- *        of that row space then reach into the added rows as well                          */
+ *  full  the row space grows until every cell of tier j has all its taps; the other blocks of it reach there too */
 typedef struct mb_block_desc {
     uint32_t row, column;
     mb_block_kind kind;
@@ -126,6 +122,7 @@ typedef struct mb_block_desc {
     double start;    /* initial weights, relative to other blocks that leave tier j; 0 means 1 */
     double rate;     /* learning rate, relative to the trainer's; 0 means 1           */
     bool smooth;     /* of a tier to itself: begins as an interpolation of ordered categories */
+    mb_hears hears;  /* links                                                         */
     double reserved[1]; /* zero                                                       */
 } mb_block_desc;
 
@@ -145,7 +142,9 @@ typedef struct mb_model_desc {
     const mb_block_desc *links; /* or NULL. The link U_ij maps one-hot values of *observed* variables of tier
                       j = `column` to biases of tier i = `row`: U x_o (plus mb_solver_set_biases), summed in
                       double, rounded once to float, is added to b. No constraint; padding is ignored. Weights:
-                      convolution [kernel][kernel][channels of j][channels of i], dense [size of j][size of i] */
+                      convolution [kernel][kernel][channels of j][channels of i], dense [size of j][size of i].
+                      With MB_HEARS_ALL it maps the answer of tier j, marginals where it is hidden: j must be of a
+                      component (mb_tier_info) that is solved before that of i, so no circle of such links  */
     size_t link_count;
     double reserved[2]; /* zero */
 } mb_model_desc;
@@ -262,7 +261,8 @@ typedef struct mb_result {
                                    = iterations), an estimate, and gap and free_energy are NAN */
     double certificate;         /* || q - q* ||_2 <= certificate: proven, rounding included, for all
                                    weights; INFINITY: no certificate                         */
-    double gap;                 /* F(q) - F* <= gap likewise, of the F that is minimised (or F_gain) */
+    double gap;                 /* F(q) - F* <= gap likewise, of the F that is minimised (or F_gain); with links that
+                                   hear all it and free_energy are sums of the components', as they heard of others */
     double free_energy;         /* F(q) of the hidden variables, constants of the observed and a bound
                                    of its rounding error included: minus this is a lower bound of
                                    log sum_h exp(...). With gain it is that of p(x), 1/2 tr(-Phi_vv

@@ -22,6 +22,7 @@ import torch
 import files
 import mdbm
 import prox
+import relays
 from driver import Ours
 
 # What ours is timed with where it may choose: the largest step that is proven to converge, and no
@@ -41,7 +42,12 @@ PAUSE = 0.05                   # seconds before each timing: threads stop spinni
 
 
 def torch_batch(spec, arrays, dtype=torch.float32):
-    return mdbm.Batch(spec, *(torch.from_numpy(array.copy()) for array in arrays), dtype)
+    kind = relays.Batch if spec.relays else mdbm.Batch
+    return kind(spec, *(torch.from_numpy(array.copy()) for array in arrays), dtype)
+
+
+def peer_of(spec, *rest):
+    return relays.Relayed(spec, *rest) if spec.relays else mdbm.MDBM(spec, *rest)
 
 
 def samples(spec, flat):
@@ -82,8 +88,10 @@ def flat(arrays):
 
 def peer_gradient(model, batch):
     """(loss, logits, marginals, gradients by name)"""
-    results = model.gradient(batch)
-    return *results, {name: p.grad.numpy().copy() for name, p in model.parameters.items()}
+    loss, answers = model.gradient(batch)
+    gradients = {name: np.zeros(p.shape) if p.grad is None else p.grad.numpy().copy()
+                 for name, p in model.parameters.items()}  # None: the loss does not depend on it
+    return loss, *answers(), gradients
 
 
 def check(options):
@@ -105,12 +113,12 @@ def check(options):
             gradients, step = exact.gradient()
             q, logits, _ = exact.solve(TIGHT, TIGHT_LIMIT)
         spec = ours.spec
-    model = mdbm.MDBM(spec, parameters, options.layout)
+    model = peer_of(spec, parameters, options.layout)
     batch = torch_batch(spec, arrays)
     model.choose_alpha(batch)
     *_, peer_rough = peer_gradient(model, batch)
     # In doubles, so that what differs is not the peer's rounding; with the step that is proven.
-    model = mdbm.MDBM(spec, parameters, options.layout, torch.float64)
+    model = peer_of(spec, parameters, options.layout, torch.float64)
     model.choose_alpha()
     model.tolerance = model.adjoint_tolerance = TIGHT
     model.limit = TIGHT_LIMIT
@@ -155,7 +163,7 @@ def time_train(ours, model, repeat):
     adam = torch.optim.Adam(model.parameters.values(), lr=rate)
 
     def step(arrays):
-        loss, _, _ = model.gradient(torch_batch(spec, arrays))
+        loss, _ = model.gradient(torch_batch(spec, arrays))
         adam.step()
         return loss
 
@@ -307,7 +315,7 @@ def print_check(result):
         print(f"  {name:34} {difference:10.2e}{'' if difference <= AGREEMENT else '   NO'}")
     counts = result["peer_iterations"]
     for way in ("forward", "backward"):
-        if not counts[f"{way}_residual"] <= result["solved_to"]:
+        if not counts.get(f"{way}_residual", 0) <= result["solved_to"]:
             print(f"the peer did not get there: {counts[f'{way}_residual']:.1e} after "
                   f"{counts[way]} iterations {way}")
     error = result["gradient_error"]
@@ -326,9 +334,12 @@ def print_times(report):
                   f"{r['ratio_of_least']:12.1f}")
     if "train" in report:
         peer, ours = report["train"]["peer_iterations"][-1], report["train"]["ours_iterations"][-1]
-        print(f"train: iterations, peer {peer['forward']} forward and {peer['backward']} backward, "
-              f"ours {ours['iterations']:.1f} and {ours['adjoint_iterations']:.1f} (mean); "
-              f"the peer's steps {report['alpha'][0]:.3g} and {report['alpha'][1]:.3g}")
+        alpha = report["alpha"]
+        steps = (f"the peer's steps {alpha[0]:.3g} and {alpha[1]:.3g}" if alpha[0] is not None
+                 else "no blocks, no fixed point")
+        print(f"train: iterations, peer {peer['forward']} forward and {peer.get('backward', 0)} "
+              f"backward, ours {ours['iterations']:.1f} and {ours['adjoint_iterations']:.1f} (mean); "
+              f"{steps}")
         if not all(step["met"] for step in report["train"]["peer_iterations"]):
             print("train: the peer did not reach its tolerance")
     if "infer" in report:
@@ -370,7 +381,7 @@ def options_parse():
     parser.add_argument("--solver", choices=("automatic", "spec"), default="automatic",
                         help="of ours: the step by itself, and by the paper's test of a step the "
                         "start and the adjoint's tolerance, or all as the spec has it")
-    parser.add_argument("--parts", default=",".join(PARTS), help="what is timed")
+    parser.add_argument("--parts", help="what is timed: train,infer,prox; of specs with relays train")
     parser.add_argument("--spec", help="a spec or a network; models/mnist-paper.ini")
     parser.add_argument("--data", help="a folder of images, or digits; what the spec names below "
                         "data, if it is there")
@@ -390,10 +401,13 @@ def options_parse():
         name = spec.ini.get("data", "dataset", fallback="mnist")
         own = os.path.join(options.root, "data", name)
         options.data = own if os.path.isdir(own) else "digits"
-    options.parts = options.parts.split(",")
+    options.parts = options.parts.split(",") if options.parts else ["train"] if spec.relays else PARTS
     for part in options.parts:
         if part not in PARTS:
             parser.error(f"--parts: '{part}' is none of {', '.join(PARTS)}")
+        if part != "train" and spec.relays:
+            parser.error(f"--parts: of a spec with relays ({spec.title(spec.relays[0])}) train is timed "
+                         f"alone, not {part}")
     if min(options.threads, options.batch, options.repeat) < 1:
         parser.error("--threads, --batch and --repeat must be at least 1")
     return options
@@ -416,7 +430,7 @@ def main():
                 ours.step()
             arrays, parameters, about = ours.batch()
             report["build"] = about["build"]
-            model = mdbm.MDBM(ours.spec, parameters, options.layout)
+            model = peer_of(ours.spec, parameters, options.layout)
             model.choose_alpha(torch_batch(ours.spec, arrays))
             report["alpha"] = [model.alpha, model.tape_alpha]
             parts = {"prox": (time_prox, 5 * options.repeat), "infer": (time_infer, options.repeat),

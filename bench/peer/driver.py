@@ -12,7 +12,7 @@ import files
 
 # What the peer has no part in: the data are given, and the same every epoch.
 PLAIN = {"shift": 0, "crop": 0, "flip": "no", "rotate": 0, "zoom": 0, "gradient": "implicit",
-         "loss_ramp": 0, "observe_ramp": 0}
+         "loss_ramp": 0, "observe_ramp": 0, "weight_decay": 0}
 
 PROBE = """[model]
 m = 0.5

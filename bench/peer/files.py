@@ -2,9 +2,10 @@
 """Monobolt's files, read without Monobolt: specs (INI) and networks (safetensors)."""
 
 import configparser
+import copy
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,13 +49,14 @@ class Tier:
 @dataclass
 class Block:
     """A_ij: tier j = `column` into row space i = `row`, as indices of tiers; or the link U_ij,
-    from tier j to tier i."""
+    from tier j to tier i: a relay if it hears all, not only what is observed."""
 
     row: int
     column: int
     dense: bool
     kernel: int
     stride: int
+    relay: bool = False
 
     @property
     def padding(self):
@@ -83,6 +85,10 @@ class Spec:
         label = self.ini.get("data", "label", fallback=None)
         self.label = None if label is None else self.index[label]
         self.stop = self.ini.get("solver", "stop", fallback="residual")
+        self.relays = [link for link in self.links if link.relay]
+        self.layers = self._layers()
+        self.kept = [t for t in range(len(self.tiers)) if t not in self.layers]
+        self.inner = self._inner() if self.relays else None
 
     def number(self, section, key, fallback):
         return self.ini.getfloat(section, key, fallback=fallback)
@@ -106,7 +112,46 @@ class Spec:
         if section.get("padding", "same") != "same" or kernel % 2 == 0:
             raise SystemExit(f"{kind} {row} {column}: the peer knows odd kernels and same padding")
         return Block(self.index[row], self.index[column], section.get("kind") == "dense", kernel,
-                     section.getint("stride", 1))
+                     section.getint("stride", 1), section.get("hears") == "all")
+
+    def _layers(self):
+        """Tiers that are no part of the fixed point, in the order in which they are computed: those
+        without blocks that relays lead to or come from; all tiers, if there are relays and no blocks."""
+        if not self.relays:
+            return []
+        coupled = {t for block in self.blocks for t in (block.row, block.column)}
+        for relay in self.relays:
+            if relay.row in coupled:
+                raise SystemExit(f"{self.title(relay)}: the peer knows relays (hears = all) to tiers "
+                                 f"without blocks, and {self.tiers[relay.row].name} has some")
+        if self.blocks:
+            left = {t for relay in self.relays for t in (relay.row, relay.column)} - coupled
+        else:
+            left = set(range(len(self.tiers)))
+        layers = []
+        while left:
+            waiting = {relay.row: relay for relay in self.relays if relay.column in left}
+            found = sorted(left - waiting.keys())
+            if not found:
+                raise SystemExit(f"{self.title(waiting.popitem()[1])}: relays lead back to where they "
+                                 "come from")
+            layers += found
+            left -= set(found)
+        return layers
+
+    def _inner(self):
+        """The spec of the tiers that stay in the fixed point, without links: these may come from
+        tiers that are not there."""
+        inner, at = copy.copy(self), {t: i for i, t in enumerate(self.kept)}
+        inner.tiers = [self.tiers[t] for t in self.kept]
+        inner.index = {tier.name: i for i, tier in enumerate(inner.tiers)}
+        inner.blocks = [replace(b, row=at[b.row], column=at[b.column]) for b in self.blocks]
+        inner.kept = list(range(len(inner.tiers)))
+        inner.links, inner.relays, inner.layers, inner.images, inner.label = [], [], [], [], None
+        return inner
+
+    def title(self, link):
+        return f"link {self.tiers[link.row].name} {self.tiers[link.column].name}"
 
     @property
     def size(self):

@@ -10,6 +10,7 @@ What the paper does not know, but specs may have:
   rows   of a tier: the channels of its row space.
   links  U: b becomes b + U x_o, x_o one-hot where observed and zero elsewhere. No iteration
          changes that, so it is computed once per solve: Phi.field.
+Relays, links that hear what is hidden too, are in relays.py.
 
 The blocks of A are convolutions; their products with A and A' are conv2d and
 conv_transpose2d, gradients are autograd's, and the fixed point is differentiated by the
@@ -80,6 +81,22 @@ class Classes:
 # ------------------------------------------------------------------ the operator --
 
 
+def split(spec, q, layout):
+    """The tier tensors in q."""
+    parts = q.split([tier.size for tier in spec.tiers], 1)
+    return [p.reshape(-1, t.channels, t.height, t.width).contiguous(memory_format=layout)
+            for p, t in zip(parts, spec.tiers)]
+
+
+def say(spec, link, w, x):
+    """U_ij x, of tier tensors."""
+    if not link.dense:
+        return F.conv2d(x, w.permute(3, 2, 0, 1), stride=link.stride, padding=link.padding)
+    to = spec.tiers[link.row]
+    part = x.permute(0, 2, 3, 1).flatten(1) @ w
+    return part.view(-1, to.height, to.width, to.channels).permute(0, 3, 1, 2)
+
+
 class Phi:
     """Phi, b and U for one set of parameters: computed once a step, applied many times."""
 
@@ -136,10 +153,7 @@ class Phi:
         return other
 
     def split(self, q):
-        """The tier tensors in q."""
-        parts = q.split([tier.size for tier in self.spec.tiers], 1)
-        return [p.reshape(-1, t.channels, t.height, t.width).contiguous(memory_format=self.layout)
-                for p, t in zip(parts, self.spec.tiers)]
+        return split(self.spec, q, self.layout)
 
     def forward(self, block, w, x):
         """A_ij x"""
@@ -166,16 +180,15 @@ class Phi:
             return self.bias
         values, said = self.split(batch.onehot), {}
         for link, w in zip(self.spec.links, self.links):
-            x, to = values[link.column], self.spec.tiers[link.row]
-            if link.dense:
-                part = x.permute(0, 2, 3, 1).flatten(1) @ w
-                part = part.view(-1, to.height, to.width, to.channels).permute(0, 3, 1, 2)
-            else:
-                part = F.conv2d(x, w.permute(3, 2, 0, 1), stride=link.stride, padding=link.padding)
+            part = say(self.spec, link, w, values[link.column])
             said[link.row] = said[link.row] + part if link.row in said else part
+        return self.bias_and(said, len(batch.onehot))
+
+    def bias_and(self, said, count):
+        """b and what is said to some tiers, of so many samples."""
         parts = self.bias.split([tier.size for tier in self.spec.tiers])
-        return torch.cat([part + said[t].flatten(1) if t in said else part.expand(len(q), -1)
-                          for t, (part, q) in enumerate(zip(parts, values))], 1)
+        return torch.cat([part + said[t].flatten(1) if t in said else part.expand(count, -1)
+                          for t, part in enumerate(parts)], 1)
 
     def __call__(self, q):
         """Phi q"""
@@ -233,34 +246,46 @@ def anderson(f, x, tolerance, limit):
 # ------------------------------------------------------------------------- the model --
 
 
+def one_hot(tier, part):
+    """(shown, values) [batch, size] of the categories [batch, variables] of a tier."""
+    part = part.reshape(-1, tier.height, tier.width, tier.groups, 1).permute(0, 3, 4, 1, 2)
+    categories = torch.arange(tier.k, dtype=part.dtype).view(1, 1, tier.k, 1, 1)
+    values = part == categories
+    return (part >= 0).expand(values.shape).flatten(1), values.flatten(1)
+
+
 class Batch:
     """What a batch shows, and what is true of it.
     observed [batch, variables], truth [batch, image variables], labels [batch]: categories,
     -1 where hidden; variables in Monobolt's order: tier, row, column, group."""
 
     def __init__(self, spec, observed, truth, labels, dtype):
-        self.truth, self.labels = truth.long(), labels.long()
-        shown, values = [], []
         parts = observed.split([tier.variables for tier in spec.tiers], 1)
-        for tier, part in zip(spec.tiers, parts):
-            part = part.view(-1, tier.height, tier.width, tier.groups, 1).permute(0, 3, 4, 1, 2)
-            categories = torch.arange(tier.k, dtype=part.dtype).view(1, 1, tier.k, 1, 1)
-            values.append((part == categories).flatten(1))
-            shown.append((part >= 0).expand(values[-1].shape[0], tier.groups, tier.k, tier.height,
-                                            tier.width).flatten(1))
-        self.hidden_pixels = parts[spec.images[0]] < 0
-        self.label_hidden = spec.label is not None and parts[spec.label][:, 0] < 0
+        self.show(spec.tiers, parts, dtype)
+        self.ask(spec, parts, truth, labels)
+
+    def show(self, tiers, parts, dtype):
+        shown, values = zip(*(one_hot(tier, part) for tier, part in zip(tiers, parts)))
         self.shown, self.onehot = torch.cat(shown, 1), torch.cat(values, 1).to(dtype)
         self.hidden = (~self.shown).to(dtype)
+
+    def ask(self, spec, parts, truth, labels):
+        self.truth, self.labels = truth.long(), labels.long()
+        self.hidden_pixels = parts[spec.images[0]] < 0
+        self.label_hidden = spec.label is not None and parts[spec.label][:, 0] < 0
 
 
 class MDBM:
     def __init__(self, spec, arrays, layout=torch.contiguous_format, dtype=torch.float32):
+        self.prepare(spec, spec.tensors(), layout, dtype)
+        self.load(arrays)
+
+    def prepare(self, spec, shapes, layout, dtype):
+        """All but the values of the parameters, whose shapes are given by name."""
         self.spec, self.layout = spec, layout
         self.classes = [Classes(spec, t) for t in range(len(spec.tiers))]
         self.parameters = {name: torch.zeros(shape, dtype=dtype, requires_grad=True)
-                           for name, shape in spec.tensors().items()}
-        self.load(arrays)
+                           for name, shape in shapes.items()}
         self.alpha = self.tape_alpha = ALPHA  # of the way forward; of the tape and the way back
         if spec.stop == "step":  # the paper's settings
             self.tolerance = self.adjoint_tolerance = TOLERANCE
@@ -271,7 +296,7 @@ class MDBM:
             self.limit = LONG
         self.counts = {}  # iterations of the last step, forward and backward
         uniform = [torch.full((tier.size,), 1 / tier.k, dtype=dtype) for tier in spec.tiers]
-        self.uniform = torch.cat(uniform)
+        self.uniform = torch.cat(uniform) if uniform else None  # no tiers: no fixed point
 
     def load(self, arrays):
         with torch.no_grad():
@@ -280,6 +305,9 @@ class MDBM:
 
     def phi(self):
         return Phi(self.spec, self.classes, self.parameters, self.layout)
+
+    def field(self, phi, batch):
+        return phi.field(batch)
 
     # ------------------------------------------------------------ variable by variable --
 
@@ -331,7 +359,7 @@ class MDBM:
             return
         with torch.no_grad():
             phi = self.phi()
-            field = phi.field(batch)
+            field = self.field(phi, batch)
         best, least, limit = self.alpha, math.inf, self.limit
         while True:
             self.solve(phi, field, batch)
@@ -410,45 +438,52 @@ class MDBM:
 
     # ------------------------------------------------------------------------ learning --
 
-    def loss(self, phi, field, batch, q):
-        """(loss, logits): cross-entropy on the scaled logits of the hidden pixels, with
-        class-balanced weights, and of the label."""
-        spec = self.spec
-        logits = phi(q) + field
-        tiers = phi.split(logits)
-        image = spec.tiers[spec.images[0]]
-        temperatures = self.parameters["log_temperature.image_then_label"].exp()
-        tau = temperatures[: -1 if spec.label is not None else None]
-        z = sum(tiers[t] for t in spec.images)  # tiers that carry the same pixels
-        z = z.view(-1, image.groups, image.k, image.cells)
-        z = (z * tau).permute(0, 3, 1, 2).reshape(-1, image.k)[batch.hidden_pixels.flatten()]
-        truth = batch.truth.flatten()[batch.hidden_pixels.flatten()]
-        loss = spec.number("train", "pixel_weight", 0.5) * self.pixel_loss(z, truth, image.k)
-        if spec.label is not None and batch.label_hidden.any():
-            z = tiers[spec.label].flatten(1)[batch.label_hidden] * temperatures[-1]
-            label_loss = F.cross_entropy(z, batch.labels[batch.label_hidden])
-            loss = loss + spec.number("train", "label_weight", 0.5) * label_loss
-        return loss, logits
-
-    def pixel_loss(self, z, truth, k):
-        beta = self.spec.number("train", "balance", 0.9999)
-        gamma = self.spec.number("train", "focal", 2)
-        counts = torch.bincount(truth, minlength=k).double()
-        weights = (1 - beta) / (1 - beta**counts) if beta > 0 else torch.ones_like(counts)
-        weights = torch.where(counts > 0, weights, torch.zeros_like(weights)).to(z)
-        if gamma == 0:
-            return F.cross_entropy(z, truth, weights)
-        log_p = F.log_softmax(z, 1).gather(1, truth[:, None])[:, 0]
-        w = weights[truth]
-        return -(w * (1 - log_p.exp()) ** gamma * log_p).sum() / w.sum()
-
     def gradient(self, batch):
-        """Loss, logits and marginals of a batch; gradients are left in the parameters."""
+        """(loss, answers) of a batch, answers() being its logits and marginals; gradients are left
+        in the parameters."""
+        self.forget()
+        phi = self.phi()
+        field = self.field(phi, batch)
+        q = self.marginals(phi, field, batch)
+        logits = phi(q) + field
+        loss = loss_of(self.spec, self.parameters, batch, phi.split(logits))
+        loss.backward()
+        return loss.item(), lambda: (logits.detach(), q.detach())
+
+    def forget(self):
         for parameter in self.parameters.values():
             parameter.grad = None
-        phi = self.phi()
-        field = phi.field(batch)
-        q = self.marginals(phi, field, batch)
-        loss, logits = self.loss(phi, field, batch, q)
-        loss.backward()
-        return loss.item(), logits.detach(), q.detach()
+
+
+def loss_of(spec, parameters, batch, tiers):
+    """Cross-entropy on the scaled logits (by tier) of the hidden pixels, with class-balanced
+    weights, and of the label. A term without weight is not computed."""
+    image = spec.tiers[spec.images[0]]
+    temperatures = parameters["log_temperature.image_then_label"].exp()
+    loss = 0 * temperatures.sum()  # should there be no other term
+    weight = spec.number("train", "pixel_weight", 0.5)
+    if weight > 0:
+        tau = temperatures[: -1 if spec.label is not None else None]
+        z = sum(tiers[t] for t in spec.images)  # tiers that carry the same pixels
+        z = z.reshape(-1, image.groups, image.k, image.cells)
+        z = (z * tau).permute(0, 3, 1, 2).reshape(-1, image.k)[batch.hidden_pixels.flatten()]
+        truth = batch.truth.flatten()[batch.hidden_pixels.flatten()]
+        loss = loss + weight * pixel_loss(spec, z, truth, image.k)
+    weight = spec.number("train", "label_weight", 0.5)
+    if weight > 0 and spec.label is not None and batch.label_hidden.any():
+        z = tiers[spec.label].flatten(1)[batch.label_hidden] * temperatures[-1]
+        loss = loss + weight * F.cross_entropy(z, batch.labels[batch.label_hidden])
+    return loss
+
+
+def pixel_loss(spec, z, truth, k):
+    beta = spec.number("train", "balance", 0.9999)
+    gamma = spec.number("train", "focal", 2)
+    counts = torch.bincount(truth, minlength=k).double()
+    weights = (1 - beta) / (1 - beta**counts) if beta > 0 else torch.ones_like(counts)
+    weights = torch.where(counts > 0, weights, torch.zeros_like(weights)).to(z)
+    if gamma == 0:
+        return F.cross_entropy(z, truth, weights)
+    log_p = F.log_softmax(z, 1).gather(1, truth[:, None])[:, 0]
+    w = weights[truth]
+    return -(w * (1 - log_p.exp()) ** gamma * log_p).sum() / w.sum()

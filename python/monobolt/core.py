@@ -56,7 +56,8 @@ class Tier:
 class Block:
     """A_ij: maps tier `column` into the row space of tier `row` (names, or numbers). With a kernel it is a
     convolution, without one a dense map. As a link, U_ij: maps the values of the observed variables of tier
-    `column` to biases of tier `row`; padding is ignored."""
+    `column` to biases of tier `row`; padding is ignored. A link that `hears` "all", not "observed" alone, maps the
+    marginals of what is hidden too: no block may connect the two tiers, and no such links lead back."""
     row: Union[int, str]
     column: Union[int, str]
     kernel: int = 0
@@ -65,6 +66,7 @@ class Block:
     start: float = 1.0
     rate: float = 1.0
     smooth: bool = False
+    hears: str = "observed"
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,15 @@ class Model(Handle):
             for to, block in zip(made, blocks):
                 if block.padding not in ("same", "full"):
                     raise ValueError("padding is 'same' or 'full', not '%s'" % block.padding)
+                if block.hears not in ("observed", "all"):
+                    raise ValueError("hears is 'observed' or 'all', not '%s'" % block.hears)
                 to.row, to.column = number(block.row), number(block.column)
                 to.kind = lib.MB_CONVOLUTION if block.kernel else lib.MB_DENSE
                 if block.kernel:
                     to.kernel, to.stride = block.kernel, block.stride
                 to.padding = lib.MB_FULL if block.padding == "full" else lib.MB_SAME
                 to.start, to.rate, to.smooth = block.start, block.rate, block.smooth
+                to.hears = lib.MB_HEARS_ALL if block.hears == "all" else lib.MB_HEARS_OBSERVED
             return made
 
         desc = ffi.new("mb_model_desc *", {
@@ -255,7 +260,8 @@ class Model(Handle):
             kernel = b.kernel if b.kind == lib.MB_CONVOLUTION else 0
             made.append(Block(text(desc.tiers[b.row].name), text(desc.tiers[b.column].name), kernel,
                               b.stride if kernel else 1, "full" if b.padding == lib.MB_FULL else "same",
-                              b.start or 1.0, b.rate or 1.0, b.smooth))
+                              b.start or 1.0, b.rate or 1.0, b.smooth,
+                              "all" if b.hears == lib.MB_HEARS_ALL else "observed"))
         return made
 
     @property

@@ -36,7 +36,6 @@ V vf v_scale2(vf p, vf shifted) {
     vi n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
 }
-V vd v_wide_zero(void) { return _mm256_setzero_pd(); }
 V vd v_widen(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 V float v_sum(vf a) {
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

@@ -36,7 +36,6 @@ V vf v_scale2(vf p, vf shifted) {
     vi n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
 }
-V vd v_wide_zero(void) { return _mm512_setzero_pd(); }
 V vd v_widen(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 V float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
 V float v_top(vf a) { return _mm512_reduce_max_ps(a); }

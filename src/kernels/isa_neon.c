@@ -42,7 +42,6 @@ V vf v_scale2(vf p, vf shifted) {
     vi n = vshlq_n_s32(vreinterpretq_s32_f32(shifted), 23);
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), n));
 }
-V vd v_wide_zero(void) { return vdupq_n_f64(0); }
 V vd v_widen(const float *p) { return vcvt_f64_f32(vld1_f32(p)); }
 V float v_sum(vf a) { return vaddvq_f32(a); }
 V float v_top(vf a) { return vmaxvq_f32(a); }

@@ -141,7 +141,7 @@ typedef struct mb_kernels {
                  const uint32_t *offset, size_t rows, uint32_t k, float alpha, float c);
 
     /* out[i] += the sum of rows[r][i] over r < count, for i < n */
-    void (*sum_rows)(double *out, const float *const *rows, size_t count, size_t n);
+    void (*add_wide)(double *out, const float *const *rows, size_t count, size_t n);
 
     /* The rest is in elementwise.inc. */
     /* out = s (v - from); from may be NULL */

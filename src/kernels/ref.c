@@ -123,7 +123,7 @@ static void prox_vjp(float *out, const float *v, const float *z, const uint32_t 
     }
 }
 
-static void sum_rows(double *out, const float *const *rows, size_t count, size_t n) {
+static void add_wide(double *out, const float *const *rows, size_t count, size_t n) {
     for (size_t r = 0; r < count; ++r) {
         for (size_t i = 0; i < n; ++i) out[i] += rows[r][i];
     }
@@ -140,6 +140,6 @@ const mb_kernels mb_kernels_ref = {
     .covariance = covariance_plain,
     .misfit = misfit_plain,
     .logs = logs_plain,
-    .sum_rows = sum_rows,
+    .add_wide = add_wide,
     MB_ELEMENTWISE_KERNELS,
 };

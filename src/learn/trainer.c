@@ -254,8 +254,9 @@ static mb_status differentiate(mb_trainer *t, uint64_t index, float *gradient, m
 }
 
 static double norm_of(const float *v, size_t n) {
-    double sum = 0;
-    for (size_t i = 0; i < n; ++i) sum += (double)v[i] * v[i];
+    double sums[8] = {0}, sum = 0; /* eight at once: one waits for the last addition */
+    for (size_t i = 0; i < n; ++i) sums[i % 8] += (double)v[i] * v[i];
+    for (size_t i = 0; i < 8; ++i) sum += sums[i];
     return sqrt(sum);
 }
 

@@ -30,7 +30,7 @@ typedef struct tier_values {
 } tier_values;
 
 typedef struct block_values {
-    int kind, padding;
+    int kind, padding, hears;
     bool smooth;
     int64_t kernel, stride;
     double start, rate;
@@ -38,6 +38,7 @@ typedef struct block_values {
 
 static const char *const kind_names[] = {"convolution", "dense", NULL};
 static const char *const padding_names[] = {"same", "full", NULL};
+static const char *const hears_names[] = {"observed", "all", NULL};
 
 static const mb_setting *model_table(size_t *count) {
     static const mb_setting table[] = {
@@ -91,11 +92,15 @@ static const mb_setting *block_table(size_t *count) {
         {"smooth", MB_BOOLEAN, offsetof(block_values, smooth),
          .help = "of a tier to itself: begins as differences between neighbouring cells, whose categories are "
                  "steps of one scale: gray levels, say"},
+        {"hears", MB_CHOICE, offsetof(block_values, hears), .fallback = MB_HEARS_OBSERVED, .choices = hears_names,
+         .help = "observed: what is shown of the tier; all: what is hidden too, by its marginals, which must be "
+                 "found before: no block may connect the two tiers, and no such links lead back"},
     };
     *count = sizeof table / sizeof *table;
     return table;
 }
 
+static const char *const block_without[] = {"hears", NULL};
 static const char *const link_without[] = {"padding", NULL};
 /* What depends on the machine or on the moment is not the model's. */
 static const char *const solver_without[] = {"time_limit", "threads", "kernels", NULL};
@@ -133,7 +138,8 @@ static const mb_ini_type types[TYPE_COUNT] = {
                .help = "the block A_ij of the matrix A: maps tier j (column) into row space i",
                .words = 3,
                .size = sizeof(block_values),
-               .table = block_table},
+               .table = block_table,
+               .without = block_without},
     [LINK] = {.name = "link",
               .usage = "[link TIER FROM-TIER]",
               .help = "the link U_ij: maps the values of the observed variables of tier j (second) to biases "
@@ -337,6 +343,7 @@ static mb_status block_build(mb_spec *spec, const mb_ini_section *section, mb_bl
     desc->start = values->start;
     desc->rate = values->rate;
     desc->smooth = values->smooth;
+    desc->hears = (mb_hears)values->hears;
     if (desc->kind == MB_DENSE) {
         for (size_t i = 0; i < sizeof convolution_keys / sizeof *convolution_keys; ++i) {
             uint32_t line = mb_ini_line(section, convolution_keys[i]);

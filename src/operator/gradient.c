@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "operator/link.h"
 #include "operator/phi.h"
 
 static void gradient_layout(mb_gradient *sums, const mb_model *model) {
@@ -12,10 +13,15 @@ static void gradient_layout(mb_gradient *sums, const mb_model *model) {
     sums->gram = mb_arena_take(arena, model->tier_count, sizeof(double *));
     sums->scale = mb_arena_take(arena, model->tier_count, sizeof(double *));
     sums->tap_gram = mb_arena_take(arena, model->tap_gram_size, sizeof(double));
+    size_t largest = 0;
+    for (size_t l = 0; l < model->link_count; ++l) {
+        if (!model->links[l].relays && model->links[l].count > largest) largest = model->links[l].count;
+    }
+    sums->link_room = mb_arena_take(arena, largest, sizeof(float));
     /* what is summed comes last, in one piece: see mb_gradient_clear and mb_gradient_add */
     sums->effective = mb_arena_take(arena, model->weight_count, sizeof(double));
     sums->bias = mb_arena_take(arena, model->size, sizeof(double));
-    sums->link = mb_arena_take(arena, model->link_weights, sizeof(double));
+    sums->link = mb_arena_take(arena, model->observed_weights, sizeof(double));
     for (size_t t = 0; t < model->tier_count; ++t) {
         const mb_tier *tier = &model->tiers[t];
         double *gram = mb_arena_take(arena, tier->classes * tier->gram_size, sizeof(double));
@@ -60,7 +66,5 @@ void mb_gradient_finish(const mb_model *model, mb_gradient *sums, float *gradien
             gradient[tier->bias + i] += (float)sums->bias[tier->offset + i];
         }
     }
-    for (size_t i = 0; i < model->link_weights; ++i) {
-        gradient[model->links[0].weights + i] += (float)sums->link[i];
-    }
+    mb_links_collect(model, sums->link, gradient);
 }

@@ -1,228 +1,188 @@
 /* SPDX-License-Identifier: MIT
  *
- * Links. An observed variable has one category, so that U x_o at a place is a sum of rows of U, one for each
- * tap and variable that the place hears; and the gradient by a row of U is a sum of w over the places that
- * heard it. Both are sums of rows that lie contiguous: they are listed, and summed up in registers. Channels are
- * worked in blocks, and places in bands, so that what is summed up stays in a core's cache.
+ * Links. An observed variable has one category, so that what it says to the places that hear it is U's rows of that
+ * category, one for each tap; and the gradient by these rows is w of those places. The places of a line that hear a
+ * cell follow one another. So U is kept turned: the rows of a category by which such places hear it, in the order of
+ * the places, so that they are one run of numbers, and saying, or hearing back, is adding a run to another.
+ *
+ * Turned: [category of tier j][tap of the column][taps of the line][channels of tier i]. A cell is heard in a line by
+ * the taps b = (cell + before) mod stride, which is their phase; phase after phase, each from its last tap to its
+ * first, as place (cell + before - b) / stride grows.
  */
 #include "operator/link.h"
 
 #include <math.h>
+#include <string.h>
 
-/* Rows that are listed before they are summed up. */
-#define ROWS 64
-/* Channels that are summed up at a time: the rows of so many stay in the cache. */
-#define CHANNELS 128
-/* Categories whose places are listed at the same time. */
-#define CATEGORIES 32
-/* Floats of w, all samples together, that are gone through tap by tap. */
-#define BAND_FLOATS 131072
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
+/* Taps of a line that have the phase. */
+static size_t phase_taps(const mb_link *link, size_t phase) {
+    return phase < link->kernel ? (link->kernel - phase - 1) / link->stride + 1 : 0;
 }
 
-/* The places [first, end) along one axis, of `count`, from which a tap sees a cell, of `cells`. */
-typedef struct range {
-    size_t first, end;
-} range;
-
-static range seeing(const mb_link *link, size_t tap, size_t count, size_t cells) {
-    range r = {0, 0};
-    if (link->before > tap) r.first = (link->before - tap + link->stride - 1) / link->stride;
-    if (cells + link->before > tap) r.end = (cells + link->before - tap - 1) / link->stride + 1;
-    r.end = smaller(r.end, count);
-    return r;
+/* Where tap b of a line is among the turned ones. */
+static size_t turned_tap(const mb_link *link, size_t b) {
+    size_t at = 0, phase = b % link->stride;
+    for (size_t f = 0; f < phase; ++f) at += phase_taps(link, f);
+    return at + phase_taps(link, phase) - 1 - b / link->stride;
 }
 
-/* The cell that it sees there. */
-static size_t seen(const mb_link *link, size_t place, size_t tap) {
-    return place * link->stride + tap - link->before;
+/* Where the row of a tap and a category is: in the parameters, and turned. */
+static size_t plain_row(const mb_link *link, const mb_tier *from, size_t a, size_t b, size_t category) {
+    return (a * link->kernel + b) * from->channels + category;
 }
 
-/* The taps [first, end) by which a place sees a cell, along one axis. */
-static range taps_of(const mb_link *link, size_t place, size_t cells) {
-    size_t at = place * link->stride; /* where tap `before` is */
-    range r = {at < link->before ? link->before - at : 0, link->kernel};
-    if (cells + link->before < at + link->kernel) r.end = cells + link->before > at ? cells + link->before - at : 0;
-    return r;
+static size_t turned_row(const mb_link *link, size_t a, size_t tap, size_t category) {
+    return (category * link->kernel + a) * link->kernel + tap;
 }
 
-/* ------------------------------------------------------------------------- U x_o -- */
+/* All taps and categories of a convolution. */
+#define FOR_ROWS(link, from, a, b, category)                                                       \
+    for (size_t a = 0; a < (link)->kernel; ++a)                                                    \
+        for (size_t b = 0; b < (link)->kernel; ++b)                                                \
+            for (size_t category = 0; category < (from)->channels; ++category)
 
-/* Lists the rows of all variables of a cell, from `weights` on; a full list is added to out. What is hidden is
- * listed too, and then overwritten: which variables are hidden, no processor can predict. Returns how many rows
- * the list has; it had `count`.                                                              */
-static inline size_t list_cell(const float **rows, size_t count, const mb_kernels *kernels, const mb_tier *from,
-                               const int32_t *values, const float *weights, size_t apart, double *out,
-                               size_t channels) {
-    for (uint32_t g = 0; g < from->groups; ++g) {
-        bool shown = values[g] != MB_HIDDEN;
-        size_t value = shown ? (size_t)values[g] : 0;
-        rows[count] = weights + (from->group[g].channel + value) * apart;
-        count += shown;
-        if (count < ROWS) continue;
-        kernels->sum_rows(out, rows, count, channels);
-        count = 0;
+void mb_links_turn(mb_model *model) {
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
+        const float *u = model->parameters + link->weights;
+        float *turned = model->turned + link->at;
+        if (link->relays || link->kind == MB_DENSE) continue;
+        FOR_ROWS(link, from, a, b, category) {
+            memcpy(turned + turned_row(link, a, turned_tap(link, b), category) * to->channels,
+                   u + plain_row(link, from, a, b, category) * to->channels, to->channels * sizeof *u);
+        }
+    }
+}
+
+/* Variables of a cell that are listed at a time. */
+#define GROUPS 16
+
+/* A link, and what is added to what: rows of U to the places of tier i, or, for the gradient, w of the places to
+ * rows. Those of a convolution are turned.                                                   */
+typedef struct saying {
+    const mb_link *link;
+    const mb_tier *to, *from;
+    const mb_kernels *kernels;
+    const float *rows;
+    double *places;
+    const float *w;
+    float *gradient; /* NULL: it is not asked for */
+} saying;
+
+/* `count` rows of channels, and as many places, for each of the categories: from row number first + category * apart
+ * on.                                                                                        */
+static void say(const saying *s, const size_t *categories, size_t listed, size_t first, size_t apart, size_t place,
+                size_t count, size_t channels) {
+    const float *rows[GROUPS];
+    if (s->gradient == NULL) {
+        for (size_t i = 0; i < listed; ++i) rows[i] = s->rows + (first + categories[i] * apart) * channels;
+        s->kernels->add_wide(s->places + place * channels, rows, listed, count * channels);
+        return;
+    }
+    for (size_t i = 0; i < listed; ++i) {
+        s->kernels->axpy(s->gradient + (first + categories[i] * apart) * channels, 1, s->w + place * channels,
+                         count * channels);
+    }
+}
+
+/* Lists the categories of a cell's observed variables, from group `first` on. */
+static size_t list(const mb_tier *from, const int32_t *values, uint32_t first, size_t *categories) {
+    size_t count = 0;
+    for (uint32_t g = first; g < from->groups && g < first + GROUPS; ++g) {
+        if (values[g] != MB_HIDDEN) categories[count++] = from->group[g].channel + (uint32_t)values[g];
     }
     return count;
 }
 
-/* The channels [first, first + channels) of one place of a convolution. */
-static void add_place(const mb_model *model, const mb_link *link, const mb_kernels *kernels,
-                      const int32_t *values, size_t y, size_t x, size_t first, size_t channels,
-                      double *out) {
-    const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
-    const float *weights = model->parameters + link->weights + first, *rows[ROWS];
-    range ys = taps_of(link, y, from->height), xs = taps_of(link, x, from->width);
-    size_t count = 0;
-    for (size_t a = ys.first; a < ys.end; ++a) {
-        const int32_t *line = values + seen(link, y, a) * from->width * from->groups;
-        for (size_t b = xs.first; b < xs.end; ++b) {
-            count = list_cell(rows, count, kernels, from, line + seen(link, x, b) * from->groups,
-                              weights + (a * link->kernel + b) * from->channels * to->channels,
-                              to->channels, out, channels);
-        }
-    }
-    kernels->sum_rows(out, rows, count, channels);
+/* The places [first, first + count) of a line that hear a cell, the first of them by turned tap `tap`. */
+typedef struct run {
+    size_t first, count, tap;
+} run;
+
+static run run_of(const mb_link *link, size_t cell, size_t places) {
+    size_t at = cell + link->before, phase = at % link->stride;
+    if (phase >= link->kernel) return (run){0, 0, 0};
+    size_t last = phase + (phase_taps(link, phase) - 1) * link->stride; /* tap */
+    if (last > at) last = at; /* of the same phase */
+    size_t first = (at - last) / link->stride, end = at / link->stride + 1;
+    if (end > places) end = places;
+    return (run){first, end > first ? end - first : 0, turned_tap(link, last)};
 }
 
-static void add_convolution(const mb_model *model, const mb_link *link, const mb_kernels *kernels,
-                            const int32_t *values, double *field) {
-    const mb_tier *to = &model->tiers[link->to];
-    for (size_t first = 0; first < to->channels; first += CHANNELS) {
-        size_t channels = smaller(to->channels - first, CHANNELS);
-        for (size_t place = 0; place < to->cells; ++place) {
-            add_place(model, link, kernels, values, place / to->width, place % to->width, first,
-                      channels, field + to->offset + place * to->channels + first);
-        }
+/* What some observed variables of a cell in line y say to the places that hear it. */
+static void say_lines(const saying *s, size_t y, run places, const size_t *categories, size_t listed) {
+    const mb_link *link = s->link;
+    size_t at = y + link->before;
+    for (size_t a = at % link->stride; a < link->kernel && a <= at; a += link->stride) {
+        size_t line = (at - a) / link->stride;
+        if (line >= s->to->height) continue;
+        say(s, categories, listed, turned_row(link, a, places.tap, 0), (size_t)link->kernel * link->kernel,
+            line * s->to->width + places.first, places.count, s->to->channels);
     }
 }
 
-static void add_dense(const mb_model *model, const mb_link *link, const mb_kernels *kernels,
-                      const int32_t *values, double *field) {
-    const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
-    const float *weights = model->parameters + link->weights, *rows[ROWS];
-    size_t count = 0;
-    for (size_t cell = 0; cell < from->cells; ++cell) {
-        count = list_cell(rows, count, kernels, from, values + cell * from->groups,
-                          weights + cell * from->channels * to->size, to->size, field + to->offset,
-                          to->size);
+static void say_all(const saying *s, const int32_t *values) {
+    size_t categories[GROUPS];
+    for (size_t cell = 0; cell < s->from->cells; ++cell, values += s->from->groups) {
+        run places = {0, 0, 0};
+        if (s->link->kind == MB_CONVOLUTION) places = run_of(s->link, cell % s->from->width, s->to->width);
+        for (uint32_t g = 0; g < s->from->groups; g += GROUPS) {
+            size_t listed = list(s->from, values, g, categories);
+            if (listed == 0) continue;
+            if (s->link->kind == MB_DENSE)
+                say(s, categories, listed, cell * s->from->channels, 1, 0, 1, s->to->size);
+            else if (places.count > 0)
+                say_lines(s, cell / s->from->width, places, categories, listed);
+        }
     }
-    kernels->sum_rows(field + to->offset, rows, count, to->size);
 }
 
 void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_t *observed,
                   double *field) {
     for (size_t l = 0; l < model->link_count; ++l) {
         const mb_link *link = &model->links[l];
-        const int32_t *values = observed + model->tiers[link->from].first_variable;
-        if (link->kind == MB_CONVOLUTION)
-            add_convolution(model, link, kernels, values, field);
-        else
-            add_dense(model, link, kernels, values, field);
+        const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
+        if (link->relays) continue;
+        saying s = {.link = link, .to = to, .from = from, .kernels = kernels, .places = field + to->offset};
+        s.rows = link->kind == MB_DENSE ? model->parameters + link->weights
+                                        : model->turned + link->at;
+        say_all(&s, observed + from->first_variable);
     }
 }
 
-/* ---------------------------------------------------------------------- gradient -- */
-
-typedef struct list {
-    const float *rows[ROWS];
-    size_t count;
-} list;
-
-static void list_add(list *l, const mb_kernels *kernels, double *out, size_t channels) {
-    kernels->sum_rows(out, l->rows, l->count, channels);
-    l->count = 0;
-}
-
-/* What the gradient of one link is taken of. */
-typedef struct giving {
-    const mb_link *link;
-    const mb_tier *to, *from;
-    const mb_kernels *kernels;
-    const mb_link_sample *samples;
-    size_t count;
-    double *gradient; /* of the link */
-} giving;
-
-/* The rows of one variable's categories by one tap; `base`: the first of at most CATEGORIES of them. Places
- * where it is hidden, or of another category, are listed too, in a list that is not summed up: which they are, no
- * processor can predict.                                                                     */
-static void give_tap(const giving *g, range lines, size_t tap_y, size_t tap_x, uint32_t group, size_t base) {
-    const mb_tier *to = g->to, *from = g->from;
-    size_t tap = tap_y * g->link->kernel + tap_x, end = smaller(from->group[group].k - base, CATEGORIES);
-    size_t row = tap * from->channels + from->group[group].channel + base;
-    double *rows = g->gradient + row * to->channels;
-    range ys = seeing(g->link, tap_y, lines.end, from->height), xs = seeing(g->link, tap_x, to->width, from->width);
-    list lists[CATEGORIES + 1];
-    for (size_t i = 0; i <= end; ++i) lists[i].count = 0;
-    if (ys.first < lines.first) ys.first = lines.first;
-    for (size_t n = 0; n < g->count; ++n) {
-        const int32_t *values = g->samples[n].observed + from->first_variable + group;
-        const float *w = g->samples[n].w + to->offset;
-        for (size_t y = ys.first; y < ys.end; ++y) {
-            const int32_t *line = values + seen(g->link, y, tap_y) * from->width * from->groups;
-            for (size_t x = xs.first; x < xs.end; ++x) {
-                size_t value = (size_t)line[seen(g->link, x, tap_x) * from->groups] - base; /* or very large */
-                size_t i = value < end ? value : end;
-                list *l = &lists[i];
-                l->rows[l->count++] = w + (y * to->width + x) * to->channels;
-                if (l->count < ROWS) continue;
-                if (i < end) list_add(l, g->kernels, rows + i * to->channels, to->channels);
-                l->count = 0;
-            }
-        }
-    }
-    for (size_t i = 0; i < end; ++i) list_add(&lists[i], g->kernels, rows + i * to->channels, to->channels);
-}
-
-static void give_convolution(const giving *g) {
-    size_t kernel = g->link->kernel, height = g->to->height;
-    size_t lines = BAND_FLOATS / (g->count * g->to->width * g->to->channels);
-    if (lines == 0) lines = 1;
-    for (size_t line = 0; line < height; line += lines) {
-        range band = {line, smaller(line + lines, height)};
-        for (size_t tap = 0; tap < kernel * kernel; ++tap) {
-            for (uint32_t group = 0; group < g->from->groups; ++group) {
-                for (size_t base = 0; base < g->from->group[group].k; base += CATEGORIES) {
-                    give_tap(g, band, tap / kernel, tap % kernel, group, base);
-                }
-            }
-        }
-    }
-}
-
-static void give_dense(const giving *g) {
-    for (size_t n = 0; n < g->count; ++n) {
-        const int32_t *values = g->samples[n].observed + g->from->first_variable;
-        const float *w = g->samples[n].w + g->to->offset;
-        for (size_t cell = 0; cell < g->from->cells; ++cell) {
-            for (uint32_t group = 0; group < g->from->groups; ++group) {
-                int32_t value = *values++;
-                if (value == MB_HIDDEN) continue;
-                size_t row = cell * g->from->channels + g->from->group[group].channel + (uint32_t)value;
-                g->kernels->sum_rows(g->gradient + row * g->to->size, &w, 1, g->to->size);
-            }
-        }
-    }
-}
-
+/* The sums of one sample are taken in float: of a row they have no more terms than tier i has places. */
 void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t count,
-                       const mb_link_sample *samples, double *gradient) {
-    for (size_t l = 0; count > 0 && l < model->link_count; ++l) {
+                       const mb_link_sample *samples, float *room, double *sums) {
+    for (size_t l = 0; l < model->link_count; ++l) {
         const mb_link *link = &model->links[l];
-        giving g = {.link = link,
-                    .to = &model->tiers[link->to],
-                    .from = &model->tiers[link->from],
-                    .kernels = kernels,
-                    .samples = samples,
-                    .count = count,
-                    .gradient = gradient + (link->weights - model->links[0].weights)};
-        if (link->kind == MB_CONVOLUTION)
-            give_convolution(&g);
-        else
-            give_dense(&g);
+        const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
+        double *gradient = sums + link->at;
+        if (link->relays) continue;
+        for (size_t n = 0; n < count; ++n) {
+            saying s = {.link = link, .to = to, .from = from, .kernels = kernels, .w = samples[n].w + to->offset};
+            s.gradient = room;
+            memset(room, 0, link->count * sizeof *room);
+            say_all(&s, samples[n].observed + from->first_variable);
+            kernels->add_wide(gradient, (const float *const[]){room}, 1, link->count);
+        }
+    }
+}
+
+void mb_links_collect(const mb_model *model, const double *sums, float *gradient) {
+    for (size_t l = 0; l < model->link_count; ++l) {
+        const mb_link *link = &model->links[l];
+        const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
+        const double *part = sums + link->at;
+        float *out = gradient + link->weights;
+        if (link->relays) continue;
+        for (size_t i = 0; link->kind == MB_DENSE && i < link->count; ++i) out[i] += (float)part[i];
+        if (link->kind == MB_DENSE) continue;
+        FOR_ROWS(link, from, a, b, category) {
+            const double *row = part + turned_row(link, a, turned_tap(link, b), category) * to->channels;
+            float *to_row = out + plain_row(link, from, a, b, category) * to->channels;
+            for (size_t i = 0; i < to->channels; ++i) to_row[i] += (float)row[i];
+        }
     }
 }
 

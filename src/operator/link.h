@@ -23,9 +23,15 @@ typedef struct mb_link_sample {
     const float *w;          /* [size]      */
 } mb_link_sample;
 
-/* gradient [link_weights] += that of w'U x_o, summed over the samples; many at once are faster. */
+/* sums [observed_weights] += the gradient of w'U x_o by U as it is turned; summed over the samples. room: as many
+ * floats as the largest link has weights.                                                    */
 void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t count,
-                       const mb_link_sample *samples, double *gradient);
+                       const mb_link_sample *samples, float *room, double *sums);
+/* Adds such sums to the gradient by all parameters. */
+void mb_links_collect(const mb_model *model, const double *sums, float *gradient);
+
+/* Makes model->turned anew from the parameters. */
+void mb_links_turn(mb_model *model);
 
 /* Standard deviation of the initial weights: `start` over the root of the number of observed variables that
  * an entry may hear.                                                                        */

@@ -88,6 +88,10 @@ static mb_status block_check(const mb_model_desc *desc, const char *what, const 
                        "itself%s",
                        what, index + 1, row_name, column_name, link ? " or to one like it" : "");
     }
+    if (b->hears != MB_HEARS_OBSERVED && (b->hears != MB_HEARS_ALL || !link)) {
+        return mb_fail(MB_EINVAL, link ? "%s %zu (%s %s): unknown hears %d" : "%s %zu (%s %s): hears = %d is for links",
+                       what, index + 1, row_name, column_name, (int)b->hears);
+    }
     if (b->kind == MB_DENSE) return MB_OK;
     if (b->kind != MB_CONVOLUTION) {
         return mb_fail(MB_EINVAL, "%s %zu (%s %s): unknown kind %d", what, index + 1, row_name,
@@ -275,6 +279,7 @@ static void layout(mb_model *model) {
     model->variable_offset = mb_arena_take(arena, model->variables, number);
     model->variable_k = mb_arena_take(arena, model->variables, number);
     model->parameters = mb_arena_take(arena, model->parameter_count, real);
+    model->turned = mb_arena_take(arena, model->observed_weights, sizeof(float));
     model->effective =
         model->desc.center ? mb_arena_take(arena, model->weight_count, real) : model->parameters;
     size_t gram_size = 0;
@@ -408,8 +413,10 @@ static mb_status link_sizes(mb_model *model, const mb_model_desc *desc) {
                           .before = dense ? 0 : (from->kernel - 1) / 2,
                           .start = from->start > 0 ? from->start : 1,
                           .smooth = from->smooth,
+                          .relays = from->hears == MB_HEARS_ALL,
                           .rate = from->rate > 0 ? from->rate : 1,
                           .weights = model->parameter_count};
+        model->relay_count += link->relays;
         size_t taps = dense ? 1 : (size_t)from->kernel * from->kernel;
         if (!mb_mul(dense ? to->size : to->channels, dense ? column->size : column->channels,
                     &link->count) ||
@@ -418,6 +425,9 @@ static mb_status link_sizes(mb_model *model, const mb_model_desc *desc) {
             return too_large(from->column);
         }
         model->link_weights += link->count;
+        size_t *kind = link->relays ? &model->relay_weights : &model->observed_weights;
+        link->at = *kind;
+        *kind += link->count;
     }
     return MB_OK;
 }
@@ -495,7 +505,7 @@ static mb_status build(mb_model *model, const mb_model_desc *desc) {
     layout(model);
     for (size_t t = 0; t < model->tier_count; ++t) tier_classes(model, t);
     variable_tables(model);
-    mb_model_connect(model);
+    MB_TRY(mb_model_connect(model));
     return class_arrays(model);
 }
 

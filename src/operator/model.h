@@ -95,6 +95,8 @@ typedef struct mb_link {
     size_t weights, count;           /* in the parameters                                */
     double start, rate;
     bool smooth;
+    bool relays; /* hears what is hidden too: relay.h */
+    size_t at;   /* where its weights would be if there were relays alone, or no relays */
 } mb_link;
 
 struct mb_model {
@@ -106,11 +108,14 @@ struct mb_model {
     mb_block *blocks;
     mb_link *links;
     size_t link_count, link_weights; /* the weights of all links follow one another */
+    size_t relay_count, relay_weights; /* of links that hear what is hidden too, ... */
+    size_t observed_weights;         /* ... and of the others                        */
     size_t size, variables, row_size, max_k, max_channels;
     uint32_t *variable_offset; /* [variables]: where it starts in a sample   */
     uint32_t *variable_k;      /* [variables]                                */
     size_t parameter_count, weight_count;
     float *parameters;
+    float *turned;     /* [observed_weights]: see link.c */
     float *effective;  /* [weight_count]: the weights, centred if asked; A as it is used */
     double *tap_grams; /* [taps][gram_size] of every convolution */
     size_t tap_gram_size;
@@ -130,8 +135,9 @@ static inline float *mb_tier_gram(const mb_tier *tier, size_t class, uint32_t gr
     return tier->gram + class * tier->gram_size + (tier->k > 0 ? g->channel : g->gram);
 }
 
-/* Finds the components of tiers that Phi connects; what it does not connect can be solved apart. */
-void mb_model_connect(mb_model *model);
+/* Finds the components of tiers that Phi connects; what it does not connect can be solved apart. Their order is
+ * that of the relays: a component hears only of those before it. Fails where there is no such order.   */
+mb_status mb_model_connect(mb_model *model);
 
 /* Makes `model`, which consists of those tiers and blocks of `whole` and has all blocks that they have there, what
  * `whole` is since its last update: its parameters, and what follows from them.             */

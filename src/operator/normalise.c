@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "operator/link.h"
 #include "operator/model.h"
 
 /* Entry (row channel o, column channel i, tap) of a convolution's weights. */
@@ -411,7 +412,11 @@ static mb_status parameters_check(const mb_model *model) {
     }
     for (size_t l = 0; l < model->link_count; ++l) {
         const mb_link *link = &model->links[l];
+        uint32_t bad = 0; /* looked for only if there is one */
         for (size_t i = 0; i < link->count; ++i) {
+            bad |= !(fabsf(model->parameters[link->weights + i]) <= MB_LINK_WEIGHT_MAX);
+        }
+        for (size_t i = 0; bad && i < link->count; ++i) {
             if (fabsf(model->parameters[link->weights + i]) <= MB_LINK_WEIGHT_MAX) continue;
             return mb_fail(MB_ENONFINITE, "link %zu (%s %s): weight %zu is not finite, or above %g", l + 1,
                            model->desc.tiers[link->to].name, model->desc.tiers[link->from].name, i,
@@ -425,6 +430,7 @@ mb_status mb_model_update(mb_model *model) {
     if (model == NULL) return mb_fail(MB_EINVAL, "mb_model_update: model is NULL");
     model->accepted = false;
     MB_TRY(parameters_check(model));
+    mb_links_turn(model);
     if (model->desc.center) center_weights(model, model->effective, model->parameters);
     tap_grams(model);
     for (size_t t = 0; t < model->tier_count; ++t) {

@@ -18,7 +18,8 @@ typedef struct mb_gradient {
     double *effective;      /* [weight_count]              */
     double **gram, **scale; /* per tier, see model.h       */
     double *bias;           /* [size]                      */
-    double *link;           /* [link_weights]              */
+    double *link;           /* [observed_weights]: see link.h */
+    float *link_room;       /* see mb_links_gradient       */
     double *tap_gram;       /* workspace of the last step  */
     mb_arena arena;
 } mb_gradient;

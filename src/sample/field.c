@@ -102,6 +102,12 @@ mb_status mb_field_create(mb_field **out, const mb_model *model, int kernels) {
     mb_field *f;
     mb_status status;
     *out = NULL;
+    for (size_t l = 0; l < model->link_count; ++l) {
+        if (!model->links[l].relays) continue;
+        return mb_fail(MB_ENOTSUP, "link %zu (%s %s) hears all: it says what was found of hidden variables on average, "
+                                   "so that there is no p(x) of all of them to draw from",
+                       l + 1, model->desc.tiers[model->links[l].to].name, model->desc.tiers[model->links[l].from].name);
+    }
     MB_TRY(mb_alloc(&f, 1, sizeof *f));
     f->model = model;
     MB_GOTO(fail, status, mb_kernels_get(&f->kernels, kernels));

@@ -336,7 +336,7 @@ static mb_status add_gradient(const mb_task *task, mb_worker *worker, bool *agai
         const int32_t *observed = worker->slots[i].observed;
         if (observed) samples[heard++] = (mb_link_sample){observed, w[i]};
     }
-    mb_links_gradient(task->solver->model, task->solver->kernels, heard, samples,
+    mb_links_gradient(task->solver->model, task->solver->kernels, heard, samples, worker->gradient.link_room,
                       worker->gradient.link);
     worker->ms_gradient += mb_clock() - began;
     return MB_OK;

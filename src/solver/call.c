@@ -100,7 +100,10 @@ mb_status mb_batch_check(const char *call, const mb_model *model, size_t batch) 
 mb_status mb_observed_check(const mb_model *model, size_t batch, const int32_t *observed) {
     if (observed == NULL) return MB_OK;
     for (size_t n = 0; n < batch; ++n) {
-        for (size_t v = 0; v < model->variables; ++v) {
+        const int32_t *values = observed + n * model->variables;
+        uint32_t bad = 0; /* without a branch, so that it can be vectorised; MB_HIDDEN is -1 */
+        for (size_t v = 0; v < model->variables; ++v) bad |= (uint32_t)values[v] + 1 > model->variable_k[v];
+        for (size_t v = 0; bad && v < model->variables; ++v) {
             int32_t value = observed[n * model->variables + v];
             if (value == MB_HIDDEN) continue;
             if (value >= 0 && (uint32_t)value < model->variable_k[v]) continue;

@@ -4,7 +4,8 @@
  * with a minimum of its own. They are solved one after the other, by a solver each: each with the steps, the
  * acceleration and the number of iterations that its own tiers need, and each to its own end.
  *
- * What a link says, from whichever tier, reaches a component as biases of the sample.
+ * What a link says, from whichever tier, reaches a component as biases of the sample. Relays (relays.c) say what
+ * was found of the components before: solves go forwards through the components, adjoints backwards.
  *
  * For a sample, with the components c:
  *   residual      ||q+ - q|| / ||q||, where each component may have an equal share of the square. What is
@@ -20,212 +21,20 @@
 #include "operator/link.h"
 #include "solver/solver.h"
 
-/* Samples that are taken at once, at least. */
-#define SAMPLES 64
-
-/* -------------------------------------------------------------------- parameters -- */
-
-static void add(const float *part, float *whole, size_t count) {
-    for (size_t i = 0; i < count; ++i) whole[i] += part[i];
-}
-
-/* Adds what the component has for each of its parameters to that of the whole model. */
-static void add_parameters(const mb_solver *solver, const mb_component *c, const float *part, float *whole) {
-    const mb_model *model = solver->model;
-    for (size_t i = 0; i < c->model->block_count; ++i) {
-        const mb_block *block = &c->model->blocks[i];
-        add(part + block->weights, whole + model->blocks[c->blocks[i]].weights, block->count);
-    }
-    for (size_t i = 0; i < c->model->tier_count; ++i) {
-        const mb_tier *tier = &c->model->tiers[i];
-        add(part + tier->bias, whole + model->tiers[c->tiers[i]].bias, tier->size);
-    }
-}
-
-mb_status mb_components_refresh(mb_solver *solver) {
-    mb_components *all = &solver->components;
-    MB_TRY(mb_solver_model_check(solver));
-    if (all->version == solver->model->version) return MB_OK;
-    for (size_t i = 0; i < all->count; ++i) {
-        mb_model_take(all->list[i].model, solver->model, all->list[i].tiers, all->list[i].blocks);
-        MB_TRY(mb_solver_refresh(all->list[i].solver));
-    }
-    all->version = solver->model->version;
-    return MB_OK;
-}
-
-mb_spectrum mb_components_spectrum(const mb_solver *solver) {
-    mb_spectrum all = solver->components.list[0].solver->spectrum;
-    for (size_t i = 1; i < solver->components.count; ++i) {
-        const mb_spectrum *s = &solver->components.list[i].solver->spectrum;
-        all.lambda_max = fmax(all.lambda_max, s->lambda_max);
-        all.lambda_min = fmin(all.lambda_min, s->lambda_min);
-        all.bound_max = fmax(all.bound_max, s->bound_max);
-        all.modulus = fmin(all.modulus, s->modulus);
-        all.curvature = fmax(all.curvature, s->curvature);
-        all.lipschitz = fmax(all.lipschitz, s->lipschitz);
-        all.alpha = fmin(all.alpha, s->alpha);
-        all.steps = s->steps > all.steps ? s->steps : all.steps;
-    }
-    return all;
-}
-
-/* ---------------------------------------------------------------------- creating -- */
-
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
-/* The tiers and blocks of component `index`: their numbers, or only how many there are. */
-static size_t tiers_of(const mb_model *model, size_t index, size_t *list) {
-    size_t count = 0;
-    for (size_t t = 0; t < model->tier_count; ++t) {
-        if (model->tiers[t].component != index) continue;
-        if (list) list[count] = t;
-        ++count;
-    }
-    return count;
-}
-
-static size_t blocks_of(const mb_model *model, size_t index, size_t *list) {
-    size_t count = 0;
-    for (size_t b = 0; b < model->block_count; ++b) {
-        if (model->tiers[model->blocks[b].column].component != index) continue;
-        if (list) list[count] = b;
-        ++count;
-    }
-    return count;
-}
-
-/* The description of the component, made in `tiers` and `blocks`. */
-static mb_model_desc describe(const mb_model *model, const mb_component *c, size_t tier_count,
-                              size_t block_count, mb_tier_desc *tiers, mb_block_desc *blocks) {
-    uint32_t number[MB_TIERS_MAX];
-    for (size_t i = 0; i < tier_count; ++i) {
-        tiers[i] = model->desc.tiers[c->tiers[i]];
-        number[c->tiers[i]] = (uint32_t)i;
-    }
-    for (size_t i = 0; i < block_count; ++i) {
-        blocks[i] = model->desc.blocks[c->blocks[i]];
-        blocks[i].row = number[blocks[i].row];
-        blocks[i].column = number[blocks[i].column];
-    }
-    mb_model_desc desc = model->desc;
-    desc.tiers = tiers;
-    desc.tier_count = tier_count;
-    desc.blocks = blocks;
-    desc.block_count = block_count;
-    desc.links = NULL;
-    desc.link_count = 0;
-    return desc;
-}
-
-/* The settings of components. */
-static mb_solver_settings settings_of(const mb_solver *solver) {
-    mb_solver_settings settings = solver->settings;
-    settings.time_limit = 0; /* the outer solver keeps the time */
-    settings.tolerance /= sqrt((double)solver->model->component_count);
-    return settings;
-}
-
-static mb_status component_create(mb_solver *solver, mb_component *c, size_t index) {
-    const mb_model *model = solver->model;
-    size_t tiers = tiers_of(model, index, NULL), blocks = blocks_of(model, index, NULL);
-    MB_TRY(mb_alloc(&c->tiers, tiers, sizeof *c->tiers));
-    MB_TRY(mb_alloc(&c->blocks, blocks, sizeof *c->blocks));
-    tiers_of(model, index, c->tiers);
-    blocks_of(model, index, c->blocks);
-    for (size_t l = 0; l < model->link_count; ++l) {
-        c->linked |= model->tiers[model->links[l].to].component == index;
-    }
-    mb_tier_desc *tier_descs = NULL;
-    mb_block_desc *block_descs = NULL;
-    mb_status status = mb_alloc(&tier_descs, tiers, sizeof *tier_descs);
-    if (status == MB_OK) status = mb_alloc(&block_descs, blocks, sizeof *block_descs);
-    if (status == MB_OK) {
-        mb_model_desc desc = describe(model, c, tiers, blocks, tier_descs, block_descs);
-        status = mb_model_create(&c->model, &desc);
-    }
-    mb_free(tier_descs);
-    mb_free(block_descs);
-    MB_TRY(status);
-    mb_model_take(c->model, model, c->tiers, c->blocks); /* what a new solver sees first, its estimates start from */
-    MB_TRY(mb_alloc(&c->gradient, c->model->parameter_count, sizeof *c->gradient));
-    mb_solver_settings settings = settings_of(solver);
-    return mb_solver_create_within(&c->solver, c->model, &settings, solver);
-}
-
-static void layout(const mb_solver *solver, mb_components *all) {
-    mb_arena *arena = &all->arena;
-    size_t variables = 0, size = 0, n = all->samples;
-    for (size_t i = 0; i < all->count; ++i) {
-        variables = larger(variables, all->list[i].model->variables);
-        size = larger(size, all->list[i].model->size);
-    }
-    all->observed = mb_arena_take(arena, n * variables, sizeof(int32_t));
-    all->q = mb_arena_take(arena, n * size, sizeof(float));
-    all->logits = mb_arena_take(arena, n * size, sizeof(float));
-    all->biases = mb_arena_take(arena, n * size, sizeof(float));
-    all->start = all->d = mb_arena_take(arena, n * size, sizeof(float));
-    all->w = mb_arena_take(arena, n * size, sizeof(float));
-    all->biases_of = mb_arena_take(arena, n, sizeof *all->biases_of);
-    all->merged = mb_arena_take(arena, n, sizeof *all->merged);
-    all->results = mb_arena_take(arena, n, sizeof *all->results);
-    all->adjoints = mb_arena_take(arena, n, sizeof *all->adjoints);
-    all->adjoint = mb_arena_take(arena, n, sizeof *all->adjoint);
-    all->norms = mb_arena_take(arena, n, sizeof *all->norms);
-    all->least = mb_arena_take(arena, n, sizeof *all->least);
-    all->elsewhere = mb_arena_take(arena, n, sizeof *all->elsewhere);
-    if (solver->model->link_count == 0) return;
-    all->all_biases = mb_arena_take(arena, n * solver->model->size, sizeof(float));
-    all->all_w = mb_arena_take(arena, n * solver->model->size, sizeof(float));
-    all->heard = mb_arena_take(arena, n, sizeof *all->heard);
-}
-
-mb_status mb_components_create(mb_solver *solver) {
-    mb_components *all = &solver->components;
-    size_t count = solver->model->component_count;
-    if (count < 2 || solver->settings.unrolled) return MB_OK; /* iterations are repeated as a whole */
-    MB_TRY(mb_alloc(&all->list, count, sizeof *all->list));
-    all->count = count;
-    for (size_t i = 0; i < count; ++i) MB_TRY(component_create(solver, &all->list[i], i));
-    size_t lanes = 1;
-    for (size_t i = 0; i < count; ++i) lanes = larger(lanes, all->list[i].solver->lanes);
-    all->samples = larger(SAMPLES, 2 * solver->workers * lanes);
-    layout(solver, all);
-    MB_TRY(mb_arena_commit(&all->arena));
-    layout(solver, all);
-    for (size_t i = 0; i < count; ++i) all->list[i].solver->elsewhere = all->elsewhere;
-    all->version = solver->model->version;
-    return MB_OK;
-}
-
-void mb_components_destroy(mb_solver *solver) {
-    mb_components *all = &solver->components;
-    for (size_t i = 0; all->list && i < all->count; ++i) {
-        mb_solver_destroy(all->list[i].solver);
-        mb_model_destroy(all->list[i].model);
-        mb_free(all->list[i].tiers);
-        mb_free(all->list[i].blocks);
-        mb_free(all->list[i].gradient);
-    }
-    mb_free(all->list);
-    mb_arena_destroy(&all->arena);
-}
-
 /* ----------------------------------------------------------------------- samples -- */
 
 /* Some samples of a call, for the workers. */
 typedef struct job {
     mb_solver *solver;
-    const mb_component *component; /* the present one, ... */
-    bool begins, ends;             /* ... which is the first, or the last */
+    const mb_component *component; /* the present one ...  */
+    size_t index;                  /* ... and its number   */
     size_t first, count;           /* of the batch */
     const mb_solve_arrays *solve;  /* one of these two */
     const mb_adjoint_arrays *adjoint;
     const int32_t *observed;       /* of the batch; NULL: nothing is */
     bool biased;                   /* biases have a part in what is asked for ... */
     bool known;                    /* ... and are those of the call before        */
+    double ms_relays;              /* what relays took                            */
 } job;
 
 /* The tiers of a component, out of a sample of all. */
@@ -268,7 +77,7 @@ static const int32_t *observed_of(const job *j, size_t n) {
 
 /* Whether samples of the component have biases of their own. */
 static bool has_biases(const job *j) {
-    return j->biased && (j->solver->biases || (j->component->linked && j->observed));
+    return j->biased && (j->solver->biases || (j->component->linked && j->observed) || j->component->hears);
 }
 
 /* The least that ||q||^2 of the hidden variables can be. */
@@ -293,10 +102,35 @@ static mb_status sample_worker(void *context, size_t index, size_t workers) {
         if (j->biased && !j->known) {
             all->biases_of[n] =
                 mb_sample_biases(solver, observed_of(j, n), own, solver->worker[index].field, out);
+            if (solver->model->relay_count > 0 && all->biases_of[n] != out) { /* what relays say is added there */
+                if (own) memcpy(out, own, size * sizeof *out);
+                else memset(out, 0, size * sizeof *out);
+                all->biases_of[n] = out;
+            }
         }
-        if (j->solve) all->least[n] = least_norm(solver->model, observed_of(j, n));
+        if (j->solve == NULL) continue;
+        all->least[n] = least_norm(solver->model, observed_of(j, n));
+        all->merged[n] = (mb_result){.outcome = MB_CONVERGED};
+        all->norms[n] = 0;
     }
-    return MB_OK;
+    if (j->solve || !j->biased || j->known || begin == end) return MB_OK;
+    return mb_relays_add(solver, index, MB_ALL_COMPONENTS, end - begin, j->adjoint->q + at_all(j, begin),
+                         all->all_biases + begin * size);
+}
+
+/* Before a component is solved, or its adjoint: what relays bring it. */
+static mb_status relay_worker(void *context, size_t index, size_t workers) {
+    const job *j = context;
+    mb_components *all = &j->solver->components;
+    size_t begin, end, size = j->solver->model->size;
+    mb_pool_slice(j->count, index, workers, &begin, &end);
+    if (begin == end) return MB_OK;
+    if (j->solve) {
+        return mb_relays_add(j->solver, index, j->index, end - begin, j->solve->q + at_all(j, begin),
+                             all->all_biases + begin * size);
+    }
+    return mb_relays_back(j->solver, index, j->index, end - begin, all->all_w + begin * size,
+                          all->relays.heard + begin * size);
 }
 
 static mb_status gather_worker(void *context, size_t index, size_t workers) {
@@ -317,17 +151,36 @@ static mb_status gather_worker(void *context, size_t index, size_t workers) {
         }
         gather(j, all->q + n * size, j->adjoint->q + at);
         gather(j, all->d + n * size, j->adjoint->dloss + at);
+        if (j->component->speaks) {
+            gather(j, all->w + n * size, all->relays.heard + n * j->solver->model->size);
+            for (size_t i = 0; i < j->component->model->tier_count; ++i) {
+                mb_relays_add_heard(&j->component->model->tiers[i], j->adjoint->wrt, all->d + n * size,
+                                    all->q + n * size, observed, all->w + n * size);
+            }
+        }
         if (j->adjoint->logits) gather(j, all->logits + n * size, j->adjoint->logits + at);
     }
     return MB_OK;
+}
+
+/* Whether the component has no blocks, and nothing is asked for that is more than its answer: see free_worker. */
+static bool at_once(const job *j) {
+    const mb_solver_settings *s = &j->solver->settings;
+    if (j->component->model->block_count > 0 || s->method == MB_FRANK_WOLFE) return false;
+    return j->adjoint || (!j->solve->certify && s->stop != MB_STOP_CERTIFICATE);
 }
 
 /* The arrays of the component that a call needs. */
 static mb_status prepare(job *j, size_t index) {
     const mb_component *component = &j->solver->components.list[index];
     j->component = component;
-    j->begins = index == 0;
-    j->ends = index + 1 == j->solver->components.count;
+    j->index = index;
+    if (j->solve ? component->hears : component->speaks) {
+        double began = mb_clock();
+        MB_TRY(mb_pool_run(j->solver->pool, relay_worker, j));
+        j->ms_relays += mb_clock() - began;
+    }
+    if (at_once(j)) return MB_OK;
     MB_TRY(mb_pool_run(j->solver->pool, gather_worker, j));
     return mb_solver_set_biases(component->solver, j->count,
                                 has_biases(j) ? j->solver->components.biases : NULL);
@@ -370,7 +223,33 @@ static mb_outcome outcome_of(const mb_solver *solver, const mb_result *merged) {
     bool certificate = solver->settings.stop == MB_STOP_CERTIFICATE;
     double reached = certificate ? merged->certificate : merged->residual;
     bool open = merged->outcome == MB_FLOOR || merged->outcome == MB_ITERATION_LIMIT;
-    return open && reached <= solver->settings.tolerance ? MB_CONVERGED : merged->outcome;
+    if (open && reached <= solver->settings.tolerance) return MB_CONVERGED;
+    /* what relays round may be all that is in the way */
+    bool missed = certificate && merged->outcome == MB_CONVERGED && !(reached <= solver->settings.tolerance);
+    return missed ? MB_FLOOR : merged->outcome;
+}
+
+static size_t hidden_count(const mb_model *model, const int32_t *observed) {
+    size_t count = 0;
+    for (size_t v = 0; v < model->variables; ++v) count += observed == NULL || observed[v] == MB_HIDDEN;
+    return count;
+}
+
+/* Adds to the certificate of a component what its biases may be off by, and keeps it for those after it. */
+static void pass_on(const job *j, size_t n, mb_result *result) {
+    const mb_components *all = &j->solver->components;
+    const mb_model *model = j->component->model;
+    double *distance = all->relays.distance + n * all->count, squares = 0;
+    const float *biases = all->biases + n * model->size;
+    size_t hidden = hidden_count(model, j->observed ? all->observed + n * model->variables : NULL);
+    if (j->component->hears && hidden > 0) {
+        for (size_t i = 0; i < model->size; ++i) squares += (double)biases[i] * biases[i];
+        double mu = j->component->solver->spectrum.modulus;
+        double error = mb_relays_error(j->solver, j->index, distance, sqrt(squares), 0x1p-24);
+        result->certificate += mu > 0 ? error / mu : INFINITY;
+    }
+    result->certificate = mb_relays_clip(result->certificate, hidden);
+    distance[j->index] = result->certificate;
 }
 
 static void report_merge(mb_report *to, const mb_report *part) {
@@ -385,11 +264,13 @@ static void report_merge(mb_report *to, const mb_report *part) {
 }
 
 /* Starts a call: the components' weights, the report, the time limit. */
-static mb_status begin(mb_solver *solver, double began, mb_report *report) {
+static mb_status begin(mb_solver *solver, bool certify, double began, mb_report *report) {
     atomic_store(&solver->interrupted, false);
     MB_TRY(mb_components_refresh(solver));
+    if (certify) mb_relays_refresh(solver, solver->settings.stop == MB_STOP_CERTIFICATE);
     for (size_t i = 0; i < solver->components.count; ++i) { /* refinement sets others for a while */
-        solver->components.list[i].solver->settings = settings_of(solver);
+        mb_component *c = &solver->components.list[i];
+        c->solver->settings = mb_component_settings(solver, c);
     }
     mb_spectrum s = mb_components_spectrum(solver);
     *report = (mb_report){.alpha = s.alpha,
@@ -406,7 +287,8 @@ static mb_status begin(mb_solver *solver, double began, mb_report *report) {
 static mb_status each_chunk(job *j, size_t batch, mb_status (*run)(job *j, mb_report *report),
                             mb_report *report) {
     double began = mb_clock();
-    MB_TRY(begin(j->solver, began, report));
+    bool certify = j->solve && (j->solve->certify || j->solver->settings.stop == MB_STOP_CERTIFICATE);
+    MB_TRY(begin(j->solver, certify, began, report));
     for (j->first = 0; j->first < batch; j->first += j->count) {
         size_t left = batch - j->first;
         j->count = left < j->solver->components.samples ? left : j->solver->components.samples;
@@ -415,6 +297,11 @@ static mb_status each_chunk(job *j, size_t batch, mb_status (*run)(job *j, mb_re
         report->ms_other += mb_clock() - copying;
         MB_TRY(run(j, report));
     }
+    /* relays forwards once; backwards once by what was heard, and once for the gradient */
+    double passes = j->solve ? 1 : j->adjoint->gradient ? 2 : 1;
+    report->multiply_adds += passes * (double)batch * mb_relays_work(j->solver);
+    report->ms_other -= j->ms_relays; /* a part of it so far */
+    report->ms_operator += j->ms_relays * (double)j->solver->workers;
     report->ms_total = mb_clock() - began;
     return MB_OK;
 }
@@ -444,16 +331,38 @@ static mb_status give_worker(void *context, size_t index, size_t workers) {
         if (arrays->logits) scatter(j, arrays->logits + at_all(j, n), all->logits + n * size);
         const int32_t *observed = j->observed ? all->observed + n * model->variables : NULL;
         double norm = hidden_norm(model, observed, all->q + n * size);
-        mb_result *merged = &all->merged[n];
-        if (j->begins) {
-            *merged = (mb_result){.outcome = MB_CONVERGED};
-            all->norms[n] = 0;
-        }
-        result_merge(merged, all->norms[n], &all->results[n], norm, all->elsewhere[n]);
+        bool certified = arrays->certify || j->solver->settings.stop == MB_STOP_CERTIFICATE;
+        if (j->solver->model->relay_count > 0 && certified) pass_on(j, n, &all->results[n]);
+        result_merge(&all->merged[n], all->norms[n], &all->results[n], norm, all->elsewhere[n]);
         all->norms[n] += norm;
-        if (!j->ends) continue;
-        merged->outcome = outcome_of(j->solver, merged);
-        if (arrays->results) arrays->results[j->first + n] = *merged;
+    }
+    return MB_OK;
+}
+
+/* Without blocks q = softmax(b + biases), and w is dloss by the logits: all is there at once. */
+static mb_status free_worker(void *context, size_t index, size_t workers) {
+    const job *j = context;
+    mb_components *all = &j->solver->components;
+    const mb_component *c = j->component;
+    const mb_model *model = j->solver->model;
+    size_t begin, end, size = c->model->size;
+    mb_pool_slice(j->count, index, workers, &begin, &end);
+    for (size_t n = begin; n < end; ++n) {
+        const float *biases = has_biases(j) ? all->biases_of[n] : NULL;
+        const float *heard = c->speaks ? all->relays.heard + n * model->size : NULL;
+        for (size_t i = 0; i < c->model->tier_count; ++i) {
+            const mb_tier *tier = &model->tiers[c->tiers[i]];
+            if (j->solve) {
+                float *logits = j->solve->logits ? j->solve->logits + at_all(j, n) + tier->offset : NULL;
+                mb_free_solve(j->solver, tier, observed_of(j, n), biases, j->solve->q + at_all(j, n),
+                              logits ? logits : all->logits + n * size);
+                continue;
+            }
+            float *w = all->all_w ? all->all_w + n * model->size + tier->offset : all->w + n * size;
+            mb_free_adjoint(j->solver, tier, j->adjoint, j->first + n, heard, observed_of(j, n), w,
+                            c->solver->worker[index].gradient.bias + c->model->tiers[i].offset);
+        }
+        if (j->adjoint) all->adjoint[n] = (mb_adjoint_result){.outcome = MB_CONVERGED};
     }
     return MB_OK;
 }
@@ -464,6 +373,11 @@ static mb_status solve_chunk(job *j, mb_report *report) {
     for (size_t i = 0; i < all->count; ++i) {
         double copying = mb_clock();
         MB_TRY(prepare(j, i));
+        if (at_once(j)) {
+            MB_TRY(mb_pool_run(j->solver->pool, free_worker, j));
+            report->ms_other += mb_clock() - copying;
+            continue;
+        }
         mb_solve_arrays arrays = {.batch = j->count,
                                   .observed = j->observed ? all->observed : NULL,
                                   .start = j->solve->start ? all->start : NULL,
@@ -479,6 +393,8 @@ static mb_status solve_chunk(job *j, mb_report *report) {
         report->ms_other += mb_clock() - copying;
     }
     for (size_t n = 0; n < j->count; ++n) {
+        all->merged[n].outcome = outcome_of(j->solver, &all->merged[n]);
+        if (j->solve->results) j->solve->results[j->first + n] = all->merged[n];
         report->iterations += all->merged[n].iterations;
         report->applications += all->merged[n].applications;
         report->converged += all->merged[n].outcome == MB_CONVERGED;
@@ -505,7 +421,7 @@ static mb_status give_w_worker(void *context, size_t index, size_t workers) {
     for (size_t n = begin; n < end; ++n) {
         const float *w = all->w + n * size;
         if (j->adjoint->w) scatter(j, j->adjoint->w + at_all(j, n), w);
-        if (j->adjoint->gradient && all->all_w) scatter(j, all->all_w + n * whole, w);
+        if (all->all_w) scatter(j, all->all_w + n * whole, w);
     }
     return MB_OK;
 }
@@ -516,11 +432,15 @@ static mb_status links_worker(void *context, size_t index, size_t workers) {
     mb_components *all = &solver->components;
     size_t begin, end;
     mb_pool_slice(j->count, index, workers, &begin, &end);
+    if (begin == end) return MB_OK;
+    const float *w = all->all_w + begin * solver->model->size;
+    MB_TRY(mb_relays_gradient(solver, index, end - begin, w, j->adjoint->q + at_all(j, begin)));
+    if (j->observed == NULL) return MB_OK;
     for (size_t n = begin; n < end; ++n) {
         all->heard[n] = (mb_link_sample){observed_of(j, n), all->all_w + n * solver->model->size};
     }
-    mb_links_gradient(solver->model, solver->kernels, end - begin, all->heard + begin,
-                      solver->worker[index].gradient.link);
+    mb_gradient *sums = &solver->worker[index].gradient;
+    mb_links_gradient(solver->model, solver->kernels, end - begin, all->heard + begin, sums->link_room, sums->link);
     return MB_OK;
 }
 
@@ -536,8 +456,10 @@ static mb_status adjoint_chunk(job *j, mb_report *report) {
     mb_report part;
     uint64_t applications = 0; /* of the component that had most */
     const mb_adjoint_arrays *call = j->adjoint;
-    bool links = call->gradient && all->all_w && j->observed;
-    for (size_t i = 0; i < all->count; ++i) {
+    bool relays = j->solver->model->relay_count > 0;
+    bool links = call->gradient && all->all_w && (j->observed || relays);
+    for (size_t left = all->count; left > 0; --left) { /* the last hears of all others */
+        size_t i = left - 1;
         const mb_component *c = &all->list[i];
         double copying = mb_clock();
         MB_TRY(prepare(j, i));
@@ -547,22 +469,26 @@ static mb_status adjoint_chunk(job *j, mb_report *report) {
                                     .logits = call->logits ? all->logits : NULL,
                                     .dloss = all->d,
                                     .wrt = call->wrt,
-                                    .w = call->w || links ? all->w : NULL,
+                                    .w = call->w || links || relays ? all->w : NULL,
                                     .gradient = call->gradient ? c->gradient : NULL,
                                     .results = all->adjoint,
                                     .goes_on = true};
+        bool free = at_once(j);
+        if (free) MB_TRY(mb_pool_run(j->solver->pool, free_worker, j));
         report->ms_other += mb_clock() - copying;
-        MB_TRY(mb_adjoint_run(c->solver, &arrays, &part));
-        report_merge(report, &part);
-        applications = part.applications > applications ? part.applications : applications;
+        if (!free) {
+            MB_TRY(mb_adjoint_run(c->solver, &arrays, &part));
+            report_merge(report, &part);
+            applications = part.applications > applications ? part.applications : applications;
+        }
         for (size_t n = 0; n < j->count; ++n) {
-            if (i == 0)
+            if (left == all->count)
                 all->adjoints[n] = all->adjoint[n];
             else
                 adjoint_merge(&all->adjoints[n], &all->adjoint[n]);
         }
         copying = mb_clock();
-        if (arrays.w) MB_TRY(mb_pool_run(j->solver->pool, give_w_worker, j));
+        if (arrays.w && !free) MB_TRY(mb_pool_run(j->solver->pool, give_w_worker, j));
         report->ms_other += mb_clock() - copying;
     }
     double began = mb_clock();
@@ -584,13 +510,14 @@ static void gradient_collect(mb_solver *solver, float *gradient) {
         const mb_component *c = &solver->components.list[i];
         memset(c->gradient, 0, c->model->parameter_count * sizeof(float));
         mb_sums_collect(c->solver, c->gradient);
-        add_parameters(solver, c, c->gradient, gradient);
+        mb_component_add(solver, c, c->gradient, gradient);
     }
-    for (size_t i = 0; i < model->link_weights; ++i) {
-        double sum = 0;
-        for (size_t k = 0; k < solver->workers; ++k) sum += solver->worker[k].gradient.link[i];
-        gradient[model->links[0].weights + i] += (float)sum;
+    double *links = solver->worker[0].gradient.link;
+    for (size_t k = 1; k < solver->workers; ++k) {
+        for (size_t i = 0; i < model->observed_weights; ++i) links[i] += solver->worker[k].gradient.link[i];
     }
+    mb_links_collect(model, links, gradient);
+    mb_relays_collect(solver, gradient);
 }
 
 mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arrays,
@@ -607,8 +534,9 @@ mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arra
         mb_sums_clear(solver->components.list[i].solver);
     }
     for (size_t k = 0; k < solver->workers; ++k) {
-        memset(solver->worker[k].gradient.link, 0, solver->model->link_weights * sizeof(double));
+        memset(solver->worker[k].gradient.link, 0, solver->model->observed_weights * sizeof(double));
     }
+    mb_relays_clear(solver);
     MB_TRY(each_chunk(&j, arrays->batch, adjoint_chunk, report));
     double began = mb_clock();
     if (arrays->gradient) gradient_collect(solver, arrays->gradient);

@@ -515,8 +515,11 @@ mb_status mb_solver_refine(mb_solver *solver, size_t batch, const int32_t *obser
     }
     mb_report own = {0};
     refinement r = {.solver = solver, .settings = settings};
-    mb_status status = prepare(solver, &r);
-    if (status == MB_OK) {
+    bool parts = solver->model->relay_count > 0;
+    mb_status status = parts ? mb_components_refine(solver, batch, observed, start, settings, q, logits, bounds,
+                                                    results, &own)
+                             : prepare(solver, &r);
+    if (status == MB_OK && !parts) {
         status = refine(&r, batch, observed, start, q, logits, bounds, results, &own);
     }
     mb_arena_destroy(&r.arena);

@@ -21,9 +21,11 @@
 
 #include "base/pool.h"
 #include "kernels/kernels.h"
+#include "monobolt/refine.h"
 #include "operator/exact.h"
 #include "operator/link.h"
 #include "operator/phi.h"
+#include "operator/relay.h"
 #include "operator/spectrum.h"
 
 #define MB_WINDOW_MAX 10 /* of Anderson's acceleration */
@@ -207,9 +209,23 @@ typedef struct mb_component {
     mb_solver *solver;
     size_t *tiers;    /* [its tiers]: their numbers in the whole model                     */
     size_t *blocks;   /* [its blocks] likewise                                             */
-    bool linked;      /* links speak to it                                                 */
+    bool linked;      /* links speak to it ...                                             */
+    bool hears;       /* ... relays among them                                             */
+    bool speaks;      /* relays leave it                                                   */
+    double share;     /* of the tolerance                                                  */
     float *gradient;  /* [its parameters]                                                  */
 } mb_component;
+
+/* Of a model with relays: see relays.c. */
+typedef struct mb_relays {
+    size_t room_size;
+    float *room;             /* [workers][room_size]                                         */
+    float *gradient;         /* [workers][relay_weights]                                     */
+    float *heard;            /* [samples][size]: U'w                                         */
+    double *distance;        /* [samples][components]: || q - q* || of each, at most         */
+    mb_relay_bounds *bounds; /* [links]; of the weights of this version:                     */
+    uint64_t version;
+} mb_relays;
 
 /* What a solver has of a model that falls into several; else there are none. Samples go through it a
  * few at a time, so that these arrays have a size.                                            */
@@ -229,6 +245,7 @@ typedef struct mb_components {
     mb_adjoint_result *adjoints, *adjoint; /* likewise                                     */
     double *norms;                  /* squared, of the hidden marginals so far             */
     double *least, *elsewhere;      /* sum of 1/k over all hidden variables, over those not here */
+    mb_relays relays;
     mb_arena arena;
 } mb_components;
 
@@ -498,6 +515,47 @@ mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int3
 
 /* ------------------------------------------------------------ components.c -- */
 
+/* A tier of a component without blocks, of one sample (biases, q: all tiers; logits, w, bias: the tier's alone):
+ * its answer, and the adjoint; bias += w where a gradient is asked for, `heard` is as in mb_relays_back or NULL. */
+void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *observed, const float *biases,
+                   float *q, float *logits);
+void mb_free_adjoint(const mb_solver *solver, const mb_tier *tier, const mb_adjoint_arrays *arrays, size_t sample,
+                     const float *heard, const int32_t *observed, float *w, double *bias);
+
+/* Takes what relays need from the arena of the components. */
+void mb_relays_layout(mb_solver *solver);
+/* Brings the bounds up to date. shared: and what error each component is allowed for all to be within the
+ * tolerance together.                                                                        */
+void mb_relays_refresh(mb_solver *solver, bool shared);
+
+/* By a worker, `index`, for `count` samples [count][size of the model]; of the component, or of all: */
+#define MB_ALL_COMPONENTS SIZE_MAX
+/* biases += what relays to it say. */
+mb_status mb_relays_add(mb_solver *solver, size_t index, size_t component, size_t count, const float *q,
+                        float *biases);
+/* heard = the derivative by its answer of what it has said, where w is that by biases. */
+mb_status mb_relays_back(mb_solver *solver, size_t index, size_t component, size_t count, const float *w,
+                         float *heard);
+/* Adds the derivative by a tier's answer that was brought back, `heard`, to d: by marginals, or, as q =
+ * softmax(logits), by logits. All are of a sample that the tier is part of.                  */
+void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *observed,
+                         const float *heard);
+/* Adds the gradient by the relays' weights to the worker's. */
+mb_status mb_relays_gradient(mb_solver *solver, size_t index, size_t count, const float *w, const float *q);
+/* Sets the workers' gradients to zero; adds them up to `gradient` [parameters]. */
+void mb_relays_clear(mb_solver *solver);
+void mb_relays_collect(const mb_solver *solver, float *gradient);
+
+/* What the biases of a component are off by at most, in its norm, where the answers that it heard are off by
+ * `distance` [components], its biases have the norm `biases`, and sums round by `unit`.      */
+double mb_relays_error(const mb_solver *solver, size_t component, const double *distance, double biases,
+                       double unit);
+/* A distance from q*, or what is proven of it: two distributions are never further apart than sqrt(2), and where
+ * nothing is hidden the answer is exact.                                                      */
+double mb_relays_clip(double certificate, size_t hidden);
+/* Multiply-adds of one pass of all relays over a sample. */
+double mb_relays_work(const mb_solver *solver);
+
 /* Whether the solver's calls go to components: then mb_components_* is what to call. */
 static inline bool mb_solver_apart(const mb_solver *solver) {
     return solver->components.count > 0;
@@ -505,6 +563,10 @@ static inline bool mb_solver_apart(const mb_solver *solver) {
 /* Makes them, where the model has more than one. */
 mb_status mb_components_create(mb_solver *solver);
 void mb_components_destroy(mb_solver *solver);
+/* The solver's settings, as one of its components has them. */
+mb_solver_settings mb_component_settings(const mb_solver *solver, const mb_component *c);
+/* Adds what the component has for each of its parameters to that of the whole model. */
+void mb_component_add(const mb_solver *solver, const mb_component *c, const float *part, float *whole);
 /* Gives the components the parameters of the model, if they have changed. */
 mb_status mb_components_refresh(mb_solver *solver);
 /* After that: the bounds of all, the shortest step. */
@@ -512,5 +574,9 @@ mb_spectrum mb_components_spectrum(const mb_solver *solver);
 mb_status mb_components_solve(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report);
 mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arrays,
                                 mb_report *report);
+/* mb_solver_refine of a model with relays, its arguments checked. */
+mb_status mb_components_refine(mb_solver *solver, size_t batch, const int32_t *observed, const float *start,
+                               const mb_refine_settings *settings, double *q, double *logits, double *bounds,
+                               mb_result *results, mb_report *report);
 
 #endif

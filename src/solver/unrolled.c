@@ -320,7 +320,7 @@ static mb_status finish(const mb_task *task, mb_worker *worker, bool *again) {
         const mb_slot *slot = &worker->slots[i];
         if (call->gradient && slot->observed && slot->sweep.result.outcome == MB_CONVERGED) {
             mb_link_sample sample = {slot->observed, slot->sweep.total};
-            mb_links_gradient(task->solver->model, task->solver->kernels, 1, &sample,
+            mb_links_gradient(task->solver->model, task->solver->kernels, 1, &sample, worker->gradient.link_room,
                               worker->gradient.link);
         }
         give_back(task, worker, &worker->slots[i]);

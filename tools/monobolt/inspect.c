@@ -66,34 +66,38 @@ static void print_tiers(const mb_model *model, const findings *f) {
     }
 }
 
-/* The blocks, or the links; `first`: the number of the first one's weights. */
-static void print_maps(const mb_model *model, const char *const *titles, const mb_block_desc *maps,
-                       size_t count, size_t first) {
+/* The blocks, or the links, whose weights are counted on after the blocks'. */
+static void print_maps(const mb_model *model, const char *const *titles, bool links) {
     const mb_model_desc *desc = mb_model_describe(model);
-    if (count == 0 && first > 0) return;
-    printf("\n%-12s %-12s %-13s %6s %6s %7s %10s\n", titles[0], titles[1], titles[2], "kernel",
+    const mb_block_desc *maps = links ? desc->links : desc->blocks;
+    size_t count = links ? desc->link_count : desc->block_count, first = links ? desc->block_count : 0;
+    if (count == 0 && links) return;
+    printf("\n%-12s %-12s %-13s %6s %6s %8s %10s\n", titles[0], titles[1], titles[2], "kernel",
            "stride", titles[3], "weights");
     for (size_t b = 0; b < count; ++b) {
         const mb_block_desc *map = &maps[b];
         size_t weights;
         mb_model_weights((mb_model *)(uintptr_t)model, first + b, &weights);
         printf("%-12.12s %-12.12s ", desc->tiers[map->row].name, desc->tiers[map->column].name);
+        const char *last = map->kind == MB_DENSE ? "" : map->padding == MB_FULL ? "full" : "same";
+        if (links) last = map->hears == MB_HEARS_ALL ? "all" : "observed";
         if (map->kind == MB_DENSE)
-            printf("%-13s %6s %6s %7s %10zu\n", "dense", "", "", "", weights);
+            printf("%-13s %6s %6s %8s %10zu\n", "dense", "", "", last, weights);
         else
-            printf("%-13s %6u %6u %7s %10zu\n", "convolution", map->kernel, map->stride,
-                   titles[3][0] == '\0' ? "" : map->padding == MB_FULL ? "full" : "same", weights);
+            printf("%-13s %6u %6u %8s %10zu\n", "convolution", map->kernel, map->stride, last, weights);
     }
 }
 
 static void note_alone(const mb_model_desc *desc) {
     for (size_t t = 0; t < desc->tier_count; ++t) {
-        bool leaves = false, linked = false;
+        bool leaves = false, linked = false, relayed = false;
         for (size_t b = 0; b < desc->block_count; ++b) leaves |= desc->blocks[b].column == t;
         for (size_t l = 0; l < desc->link_count; ++l) {
-            linked |= desc->links[l].column == t || desc->links[l].row == t;
+            bool here = desc->links[l].column == t || desc->links[l].row == t;
+            linked |= here;
+            relayed |= here && desc->links[l].hears == MB_HEARS_ALL;
         }
-        if (leaves) continue;
+        if (leaves || relayed) continue;
         printf("\nnote: no block leaves tier %s, so its variables interact with nothing%s\n",
                desc->tiers[t].name, linked ? ", but for links" : "");
     }
@@ -115,7 +119,11 @@ static void print_components(const mb_model *model) {
             if (info.component == c) printf(" %s", desc->tiers[t].name);
         }
     }
-    if (last > 0) printf(": not connected by Phi, solved apart\n");
+    bool relays = false;
+    for (size_t l = 0; l < desc->link_count; ++l) relays |= desc->links[l].hears == MB_HEARS_ALL;
+    if (last > 0) {
+        printf(": not connected by Phi, solved apart%s\n", relays ? ", in this order: links tell what was found" : "");
+    }
 }
 
 static void print_model(const mb_model *model, size_t parameters, const findings *f) {
@@ -123,9 +131,9 @@ static void print_model(const mb_model *model, size_t parameters, const findings
     const mb_spectrum *s = &f->spectrum;
     print_tiers(model, f);
     static const char *const block_titles[] = {"row space", "from tier", "block", "padding"};
-    static const char *const link_titles[] = {"to tier", "observed in", "link", ""};
-    print_maps(model, block_titles, desc->blocks, desc->block_count, 0);
-    print_maps(model, link_titles, desc->links, desc->link_count, desc->block_count);
+    static const char *const link_titles[] = {"to tier", "from tier", "link", "hears"};
+    print_maps(model, block_titles, false);
+    print_maps(model, link_titles, true);
     note_alone(desc);
     printf("\nparameters   %zu\n", parameters);
     printf("variables    %zu (%zu entries)\n", mb_model_variables(model), mb_model_size(model));
@@ -165,6 +173,9 @@ static json_t *json_maps(const mb_model *model, const mb_block_desc *maps, size_
         if (!dense) {
             json_object_set_new(entry, "kernel", json_integer(map->kernel));
             json_object_set_new(entry, "stride", json_integer(map->stride));
+        }
+        if (maps != desc->blocks) {
+            json_object_set_new(entry, "hears", json_string(map->hears == MB_HEARS_ALL ? "all" : "observed"));
         }
         if (!dense && maps == desc->blocks) {
             json_object_set_new(entry, "padding",
