@@ -197,7 +197,7 @@ static int badness(mb_outcome outcome) {
     return order[outcome];
 }
 
-static mb_outcome worse(mb_outcome a, mb_outcome b) {
+mb_outcome mb_worse_outcome(mb_outcome a, mb_outcome b) {
     return badness(a) > badness(b) ? a : b;
 }
 
@@ -208,7 +208,7 @@ static void result_merge(mb_result *to, double norm, const mb_result *part, doub
     mb_result longer = part->iterations >= to->iterations ? *part : *to;
     double squares = to->residual * to->residual * norm +
                      part->residual * part->residual * (part_norm + elsewhere);
-    longer.outcome = worse(to->outcome, part->outcome);
+    longer.outcome = mb_worse_outcome(to->outcome, part->outcome);
     longer.residual = norm + part_norm > 0 ? sqrt(squares / (norm + part_norm)) : 0;
     if (longer.outcome == MB_DIVERGED) longer.residual = INFINITY;
     longer.certificate = hypot(to->certificate, part->certificate) * (1 + 1e-15); /* rounds up */
@@ -445,7 +445,7 @@ static mb_status links_worker(void *context, size_t index, size_t workers) {
 }
 
 static void adjoint_merge(mb_adjoint_result *to, const mb_adjoint_result *part) {
-    to->outcome = worse(to->outcome, part->outcome);
+    to->outcome = mb_worse_outcome(to->outcome, part->outcome);
     to->iterations = part->iterations > to->iterations ? part->iterations : to->iterations;
     to->residual = fmax(to->residual, part->residual);
     if (to->outcome == MB_DIVERGED) to->residual = INFINITY;

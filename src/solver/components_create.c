@@ -180,7 +180,7 @@ mb_status mb_components_create(mb_solver *solver) {
         return mb_fail(MB_ENOTSUP, "unrolled: iterations are differentiated as a whole, which links that hear all "
                                    "do not allow");
     }
-    if (count < 2 || solver->settings.unrolled) return MB_OK; /* iterations are repeated as a whole */
+    if (!mb_solver_divides(solver)) return MB_OK;
     MB_TRY(mb_alloc(&all->list, count, sizeof *all->list));
     all->count = count;
     for (size_t i = 0; i < count; ++i) MB_TRY(component_create(solver, &all->list[i], i));

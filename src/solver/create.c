@@ -40,7 +40,8 @@ static void slot_layout(const mb_solver *solver, mb_arena *arena, mb_slot *slot)
     s->products = (mb_products){.phi_v = t[0], .phi_w = t[1]};
     s->fb.lambda = mb_arena_take(arena, model->variables, real);
     s->field = model->link_count > 0 ? mb_arena_take(arena, n, real) : NULL;
-    for (int64_t i = 0; i < solver->settings.anderson; ++i) {
+    /* of a solver that divides, the components iterate */
+    for (int64_t i = 0; !mb_solver_divides(solver) && i < solver->settings.anderson; ++i) {
         s->fb.dt[i] = mb_arena_take(arena, n, real);
         s->fb.dr[i] = mb_arena_take(arena, n, real);
     }

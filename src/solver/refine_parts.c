@@ -236,12 +236,8 @@ static void pass_on(parts *p, size_t index, size_t n) {
     }
 }
 
-static int badness(mb_outcome outcome) {
-    return outcome == MB_CONVERGED ? 0 : outcome == MB_FLOOR ? 1 : outcome == MB_ITERATION_LIMIT ? 2 : 3;
-}
-
 static void merge(mb_result *to, const mb_result *part) {
-    if (badness(part->outcome) > badness(to->outcome)) to->outcome = part->outcome;
+    to->outcome = mb_worse_outcome(to->outcome, part->outcome);
     to->iterations = part->iterations > to->iterations ? part->iterations : to->iterations;
     to->applications = part->applications > to->applications ? part->applications : to->applications;
     to->residual = hypot(to->residual, part->residual);

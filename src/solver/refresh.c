@@ -123,7 +123,7 @@ static void simple_start(mb_solver *solver) {
 static bool starts_unobserved(const mb_solver *solver) {
     const mb_solver_settings *settings = &solver->settings;
     return settings->start == MB_START_UNOBSERVED && settings->method == MB_FORWARD_BACKWARD &&
-           !settings->unrolled && solver->spectrum.modulus > 0;
+           !settings->unrolled && !mb_solver_divides(solver) && solver->spectrum.modulus > 0;
 }
 
 /* -------------------------------------------------------------------- refresh -- */

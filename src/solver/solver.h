@@ -560,6 +560,10 @@ double mb_relays_work(const mb_solver *solver);
 static inline bool mb_solver_apart(const mb_solver *solver) {
     return solver->components.count > 0;
 }
+/* Whether they will, once the components are made. Unrolled iterations are repeated as a whole. */
+static inline bool mb_solver_divides(const mb_solver *solver) {
+    return solver->model->component_count > 1 && !solver->settings.unrolled;
+}
 /* Makes them, where the model has more than one. */
 mb_status mb_components_create(mb_solver *solver);
 void mb_components_destroy(mb_solver *solver);
@@ -574,6 +578,7 @@ mb_spectrum mb_components_spectrum(const mb_solver *solver);
 mb_status mb_components_solve(mb_solver *solver, const mb_solve_arrays *arrays, mb_report *report);
 mb_status mb_components_adjoint(mb_solver *solver, const mb_adjoint_arrays *arrays,
                                 mb_report *report);
+mb_outcome mb_worse_outcome(mb_outcome a, mb_outcome b);
 /* mb_solver_refine of a model with relays, its arguments checked. */
 mb_status mb_components_refine(mb_solver *solver, size_t batch, const int32_t *observed, const float *start,
                                const mb_refine_settings *settings, double *q, double *logits, double *bounds,
