@@ -143,8 +143,8 @@ typedef struct mb_model_desc {
                       j = `column` to biases of tier i = `row`: U x_o (plus mb_solver_set_biases), summed in
                       double, rounded once to float, is added to b. No constraint; padding is ignored. Weights:
                       convolution [kernel][kernel][channels of j][channels of i], dense [size of j][size of i].
-                      With MB_HEARS_ALL it maps the answer of tier j, marginals where it is hidden: j must be of a
-                      component (mb_tier_info) that is solved before that of i, so no circle of such links  */
+                      With MB_HEARS_ALL it adds U (q_j - 1/k), q_j the answer of tier j, one-hot where observed (beyond the
+                      border: 0), in float: j must be of a component (mb_tier_info) that is solved before that of i */
     size_t link_count;
     double reserved[2]; /* zero */
 } mb_model_desc;

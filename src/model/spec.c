@@ -142,8 +142,8 @@ static const mb_ini_type types[TYPE_COUNT] = {
                .without = block_without},
     [LINK] = {.name = "link",
               .usage = "[link TIER FROM-TIER]",
-              .help = "the link U_ij: maps the values of the observed variables of tier j (second) to biases "
-                      "of tier i; its weights are not constrained",
+              .help = "the link U_ij: maps the values of the observed variables of tier j (second), or with hears = all "
+                      "the whole answer there, to biases of tier i; its weights are not constrained",
               .words = 3,
               .size = sizeof(block_values),
               .table = block_table,

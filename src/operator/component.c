@@ -48,8 +48,8 @@ static mb_status relays_check(const mb_model *model) {
         const mb_link *link = &model->links[l];
         if (!link->relays || model->tiers[link->to].component != model->tiers[link->from].component) continue;
         return mb_fail(MB_EINVAL,
-                       "link %zu (%s %s): a link that hears all cannot join tiers that blocks connect: what it "
-                       "hears must be found before",
+                       "link %zu (%s %s): a link that hears all cannot join a tier with itself, or tiers that blocks "
+                       "connect: what it hears must be found before",
                        l + 1, model->desc.tiers[link->to].name, model->desc.tiers[link->from].name);
     }
     return MB_OK;
@@ -72,7 +72,7 @@ mb_status mb_model_connect(mb_model *model) {
     }
     for (size_t t = 0; t < model->tier_count; ++t) {
         if (model->tiers[t].component == t && !placed[t] && !alone(model, t)) {
-            return mb_fail(MB_EINVAL, "tier %zu (%s): links that hear all lead back to where they come from", t + 1,
+            return mb_fail(MB_EINVAL, "tier %zu (%s) waits for a circle of links that hear all: they lead back to where they come from", t + 1,
                            model->desc.tiers[t].name);
         }
     }

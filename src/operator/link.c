@@ -151,7 +151,8 @@ void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_
     }
 }
 
-/* The sums of one sample are taken in float: of a row they have no more terms than tier i has places. */
+/* The sums of one sample are taken in float: of a row they have no more terms than tier i has places, n, so that
+ * they are within n 2^-24 of the sum of |w|.                                                 */
 void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t count,
                        const mb_link_sample *samples, float *room, double *sums) {
     for (size_t l = 0; l < model->link_count; ++l) {

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "operator/dnn.h"
 
-/* Floats of P at a time. */
+/* Floats of P and of what comes of it, at a time. */
 #define PATCH_FLOATS 196608
 
 /* The places of a relay, over all samples: place p is number p % count of sample p / count. A dense map has one
@@ -37,7 +37,8 @@ static places places_of(const mb_model *model, const mb_link *link) {
                 .count = dense ? 1 : to->cells,
                 .channels = dense ? to->size : to->channels,
                 .line = dense ? from->size : (size_t)link->kernel * link->kernel * from->channels};
-    p.at_once = p.line < PATCH_FLOATS ? PATCH_FLOATS / p.line : 1;
+    p.at_once = PATCH_FLOATS / (p.line + p.channels);
+    if (p.at_once == 0) p.at_once = 1;
     return p;
 }
 
@@ -200,7 +201,8 @@ mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, size_t c
 
 /* By Schur's test ||U||^2 is at most the largest sum of |U| over what an entry hears times the largest over what
  * hears it; where v sums to zero in every variable, the mean of U over its categories says nothing. A convolution is
- * taken to have all its taps everywhere.                                                    */
+ * taken to have all its taps everywhere. Marginals in float sum to one but for k + 6 roundings, which the mean of U is
+ * multiplied by after all: they are counted in the depth, with those of q - 1/k.             */
 mb_relay_bounds mb_relay_bound(const mb_model *model, const mb_link *link) {
     const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
     bool dense = link->kind == MB_DENSE;
@@ -245,5 +247,5 @@ mb_relay_bounds mb_relay_bound(const mb_model *model, const mb_link *link) {
     double repeats = dense ? 1 : (double)to->cells;
     return (mb_relay_bounds){.norm = sqrt(hears * heard) * (1 + 1e-9),
                              .spread = 2 * sqrt(repeats * squares) * (1 + 1e-9),
-                             .depth = (double)cells * from->channels + 4};
+                             .depth = (double)cells * from->channels + 2 * (double)model->max_k + 16};
 }

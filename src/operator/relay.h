@@ -26,14 +26,14 @@ size_t mb_relay_room(const mb_model *model);
 mb_status mb_relay_add(const mb_model *model, const mb_link *link, size_t count, const float *q, float *out,
                        float *room);
 
-/* The same of one sample in double. */
+/* The same of one sample in double; every term is added to what is in `out` already. */
 void mb_relay_add_exact(const mb_model *model, const mb_link *link, const double *q, double *out);
 
 /* d += U'w, the derivative by what was heard of w'U (q - 1/k). */
 mb_status mb_relay_back(const mb_model *model, const mb_link *link, size_t count, const float *w, float *d,
                         float *room);
 
-/* gradient [the link's weights] += that of w'U (q - 1/k), summed over the samples. */
+/* gradient [the link's weights] += that of w'U (q - 1/k), summed over the samples in float. */
 mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, size_t count, const float *w, const float *q,
                             float *gradient, float *room);
 

@@ -154,8 +154,10 @@ static mb_status gather_worker(void *context, size_t index, size_t workers) {
         if (j->component->speaks) {
             gather(j, all->w + n * size, all->relays.heard + n * j->solver->model->size);
             for (size_t i = 0; i < j->component->model->tier_count; ++i) {
-                mb_relays_add_heard(&j->component->model->tiers[i], j->adjoint->wrt, all->d + n * size,
-                                    all->q + n * size, observed, all->w + n * size);
+                const mb_tier *tier = &j->component->model->tiers[i];
+                size_t here = n * size + tier->offset;
+                mb_relays_add_heard(tier, j->adjoint->wrt, all->d + here, all->q + here,
+                                    observed ? observed + tier->first_variable : NULL, all->w + here);
             }
         }
         if (j->adjoint->logits) gather(j, all->logits + n * size, j->adjoint->logits + at);
@@ -245,7 +247,7 @@ static void pass_on(const job *j, size_t n, mb_result *result) {
     if (j->component->hears && hidden > 0) {
         for (size_t i = 0; i < model->size; ++i) squares += (double)biases[i] * biases[i];
         double mu = j->component->solver->spectrum.modulus;
-        double error = mb_relays_error(j->solver, j->index, distance, sqrt(squares), 0x1p-24);
+        double error = mb_relays_error(j->solver, j->index, distance, sqrt(squares), false);
         result->certificate += mu > 0 ? error / mu : INFINITY;
     }
     result->certificate = mb_relays_clip(result->certificate, hidden);
@@ -267,7 +269,8 @@ static void report_merge(mb_report *to, const mb_report *part) {
 static mb_status begin(mb_solver *solver, bool certify, double began, mb_report *report) {
     atomic_store(&solver->interrupted, false);
     MB_TRY(mb_components_refresh(solver));
-    if (certify) mb_relays_refresh(solver, solver->settings.stop == MB_STOP_CERTIFICATE);
+    if (certify) mb_relays_refresh(solver);
+    mb_relays_share(solver, solver->settings.stop == MB_STOP_CERTIFICATE);
     for (size_t i = 0; i < solver->components.count; ++i) { /* refinement sets others for a while */
         mb_component *c = &solver->components.list[i];
         c->solver->settings = mb_component_settings(solver, c);

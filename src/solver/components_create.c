@@ -2,6 +2,7 @@
  *
  * Creating the components of a solver (components.c), and their parameters.
  */
+#include <float.h>
 #include <math.h>
 
 #include "base/status.h"
@@ -109,7 +110,7 @@ static mb_model_desc describe(const mb_model *model, const mb_component *c, size
 mb_solver_settings mb_component_settings(const mb_solver *solver, const mb_component *c) {
     mb_solver_settings settings = solver->settings;
     settings.time_limit = 0; /* the outer solver keeps the time */
-    settings.tolerance *= c->share;
+    settings.tolerance = fmax(settings.tolerance * c->share, DBL_MIN);
     return settings;
 }
 

@@ -7,6 +7,7 @@
  * what was heard, through the norms of the relays, and rounding. It moves the answer by ||e|| / mu at most, and A
  * times the answer by ||e|| / (2 sqrt(mu)): from mu ||d||^2 + ||A d||^2 <= ||e|| ||d||.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -105,7 +106,7 @@ static mb_status begin_worker(void *context, size_t index, size_t workers) {
 
 static void refine_free(parts *p, const mb_component *c, size_t n) {
     const mb_model *model = p->solver->model;
-    double log_sum = 0, squares = 0;
+    double log_sum = 0, sizes = 0, squares = 0;
     for (size_t i = 0; i < c->model->tier_count; ++i) {
         const mb_tier *tier = &model->tiers[c->tiers[i]];
         for (size_t v = tier->first_variable; v < tier->first_variable + tier->variables; ++v) {
@@ -122,12 +123,15 @@ static void refine_free(parts *p, const mb_component *c, size_t n) {
             for (size_t j = 0; j < k; ++j) {
                 q[j] = value == MB_HIDDEN ? exp(z[j] - top) / sum : value == (int32_t)j;
             }
-            log_sum += value == MB_HIDDEN ? top + log(sum) : z[value];
+            double term = value == MB_HIDDEN ? top + log(sum) : z[value];
+            log_sum += term;
+            sizes += fabs(term) + log(sum);
             p->bounds[n * model->variables + v] = 0;
         }
     }
     double units = MB_UNIT_DOUBLE * (sqrt(squares) + ((double)model->max_k + EXTRA) * sqrt((double)c->model->variables));
-    double slack = units * (fabs(log_sum) + (double)c->model->variables + sqrt(squares));
+    double slack = 2 * MB_UNIT_DOUBLE * ((double)(c->model->variables + model->max_k) + EXTRA) *
+                   (sizes + (double)c->model->variables);
     p->part_results[n] = (mb_result){.outcome = MB_CONVERGED,
                                      .applications = 1,
                                      .certificate = units,
@@ -185,7 +189,7 @@ static mb_status refine_part(parts *p, const mb_component *c) {
     /* where winners decide, one that neither has any nor is heard need not get better than it is */
     size_t winners = winners_of(p, c);
     bool idle = p->settings->winner_count > 0 && winners == 0 && !c->speaks;
-    mb_refine_settings settings = {.tolerance = idle ? INFINITY : p->settings->tolerance * c->share,
+    mb_refine_settings settings = {.tolerance = idle ? INFINITY : fmax(p->settings->tolerance * c->share, DBL_MIN),
                                    .winners = p->winners,
                                    .winner_count = c->speaks ? 0 : winners};
     gather(p, c);
@@ -216,7 +220,7 @@ static void pass_on(parts *p, size_t index, size_t n) {
         for (size_t j = 0; j < tier->size; ++j) squares += b[j] * b[j];
     }
     if (c->hears) {
-        e = mb_relays_error(solver, index, distance, sqrt(squares), MB_UNIT_DOUBLE);
+        e = mb_relays_error(solver, index, distance, sqrt(squares), true);
         if (!free) e += 0x1p-24 * sqrt(squares) * (1 + 1e-6) + 1e-30;
     }
     p->part_results[n].certificate = mb_relays_clip(p->part_results[n].certificate + e / mu * (1 + 1e-9), hidden);
@@ -281,6 +285,21 @@ static mb_status refine_group(parts *p) {
     return MB_OK;
 }
 
+/* Samples that were not begun: see mb_solver_refine. */
+static void leave_group(parts *p) {
+    const mb_model *model = p->solver->model;
+    for (size_t i = 0; i < p->count * model->size; ++i) p->q[i] = p->start[i];
+    memset(p->logits, 0, p->count * model->size * sizeof *p->logits);
+    for (size_t i = 0; i < p->count * model->variables; ++i) p->bounds[i] = INFINITY;
+    for (size_t n = 0; n < p->count; ++n) {
+        p->results[n] = (mb_result){.outcome = MB_INTERRUPTED,
+                                    .residual = INFINITY,
+                                    .certificate = INFINITY,
+                                    .gap = INFINITY,
+                                    .free_energy = INFINITY};
+    }
+}
+
 static mb_status refine(parts *p, size_t batch, const int32_t *observed, const float *start, double *q,
                         double *logits, double *bounds, mb_result *results, mb_report *report) {
     const mb_model *model = p->solver->model;
@@ -290,7 +309,10 @@ static mb_status refine(parts *p, size_t batch, const int32_t *observed, const f
         p->observed = observed ? observed + first * variables : NULL;
         p->start = start + first * size;
         p->own = p->solver->biases ? p->solver->biases + first * size : NULL;
-        MB_TRY(refine_group(p));
+        if (first > 0 && mb_solver_stopping(p->solver))
+            leave_group(p);
+        else
+            MB_TRY(refine_group(p));
         memcpy(q + first * size, p->q, p->count * size * sizeof *q);
         if (logits) memcpy(logits + first * size, p->logits, p->count * size * sizeof *q);
         if (bounds) memcpy(bounds + first * variables, p->bounds, p->count * variables * sizeof *q);
@@ -309,7 +331,8 @@ mb_status mb_components_refine(mb_solver *solver, size_t batch, const int32_t *o
                                mb_result *results, mb_report *report) {
     parts p = {.solver = solver, .settings = settings};
     MB_TRY(mb_components_refresh(solver));
-    mb_relays_refresh(solver, true);
+    mb_relays_refresh(solver);
+    mb_relays_share(solver, true);
     layout(&p);
     mb_status status = mb_arena_commit(&p.arena);
     if (status == MB_OK) {

@@ -49,23 +49,28 @@ static double comes_to(const mb_solver *solver, size_t j, double *error) {
     return sqrt(squares);
 }
 
-void mb_relays_refresh(mb_solver *solver, bool shared) {
-    mb_components *all = &solver->components;
+void mb_relays_refresh(mb_solver *solver) {
+    mb_relays *relays = &solver->components.relays;
     const mb_model *model = solver->model;
-    if (model->relay_count == 0) return;
-    for (size_t l = 0; all->relays.version != model->version && l < model->link_count; ++l) {
-        if (model->links[l].relays) all->relays.bounds[l] = mb_relay_bound(model, &model->links[l]);
+    if (model->relay_count == 0 || relays->version == model->version) return;
+    for (size_t l = 0; l < model->link_count; ++l) {
+        if (model->links[l].relays) relays->bounds[l] = mb_relay_bound(model, &model->links[l]);
     }
-    all->relays.version = model->version;
+    relays->version = model->version;
+}
+
+void mb_relays_share(mb_solver *solver, bool passed) {
+    mb_components *all = &solver->components;
+    if (solver->model->relay_count == 0) return;
     for (size_t j = 0; j < all->count; ++j) {
-        double factor = shared ? (double)all->count * comes_to(solver, j, all->relays.distance)
-                               : sqrt((double)all->count);
-        all->list[j].share = 1 / factor;
+        double count = (double)all->count, factor = sqrt(count);
+        if (passed) factor = count * comes_to(solver, j, all->relays.distance);
+        all->list[j].share = isfinite(factor) ? 1 / factor : 1e-300;
     }
 }
 
 double mb_relays_error(const mb_solver *solver, size_t component, const double *distance, double biases,
-                       double unit) {
+                       bool exact) {
     const mb_model *model = solver->model;
     double heard = 0, spread = 0, depth = 0, additions = 0;
     for (size_t l = 0; l < model->link_count; ++l) {
@@ -76,10 +81,11 @@ double mb_relays_error(const mb_solver *solver, size_t component, const double *
         heard += isfinite(error) ? bounds->norm * error : INFINITY;
         spread += bounds->spread;
         depth = fmax(depth, bounds->depth);
-        ++additions; /* each rounds a partial sum, which is at most all of them and what was there */
+        /* each rounds a partial sum, which is at most all of them and what was there */
+        additions += exact ? bounds->depth : 1;
     }
     if (additions == 0) return 0;
-    double rounding = unit * ((depth + additions + 2) * spread + (additions + 1) * (biases + spread));
+    double rounding = (exact ? MB_UNIT_DOUBLE : 0x1p-24) * ((depth + additions + 2) * spread + (additions + 1) * (biases + spread));
     return heard + 1.01 * rounding + 1e-30;
 }
 
@@ -161,20 +167,20 @@ void mb_relays_collect(const mb_solver *solver, float *gradient) {
     }
 }
 
-void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *observed,
+void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *values,
                          const float *heard) {
-    size_t at = tier->offset;
-    const int32_t *value = observed ? observed + tier->first_variable : NULL;
     for (size_t cell = 0; cell < tier->cells; ++cell) {
         for (uint32_t g = 0; g < tier->groups; ++g) {
             uint32_t k = tier->group[g].k;
             float mean = 0;
-            bool hidden = value == NULL || *value++ == MB_HIDDEN;
-            for (uint32_t i = 0; hidden && wrt == MB_WRT_LOGITS && i < k; ++i) mean += q[at + i] * heard[at + i];
+            bool hidden = values == NULL || *values++ == MB_HIDDEN;
+            for (uint32_t i = 0; hidden && wrt == MB_WRT_LOGITS && i < k; ++i) mean += q[i] * heard[i];
             for (uint32_t i = 0; hidden && i < k; ++i) {
-                d[at + i] += wrt == MB_WRT_LOGITS ? q[at + i] * (heard[at + i] - mean) : heard[at + i];
+                d[i] += wrt == MB_WRT_LOGITS ? q[i] * (heard[i] - mean) : heard[i];
             }
-            at += k;
+            d += k;
+            q += k;
+            heard += k;
         }
     }
 }
@@ -210,13 +216,12 @@ void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *
 }
 
 /* A derivative by marginals, v, becomes one by logits, S v; zero where the tier is observed. */
-static void to_logits(const mb_tier *tier, float *v, const float *q, const int32_t *observed) {
-    const int32_t *value = observed ? observed + tier->first_variable : NULL;
+static void to_logits(const mb_tier *tier, float *v, const float *q, const int32_t *values) {
     for (size_t cell = 0; cell < tier->cells; ++cell) {
         for (uint32_t g = 0; g < tier->groups; ++g) {
             uint32_t k = tier->group[g].k;
             float mean = 0;
-            bool hidden = value == NULL || *value++ == MB_HIDDEN;
+            bool hidden = values == NULL || *values++ == MB_HIDDEN;
             for (uint32_t i = 0; i < k; ++i) mean += q[i] * v[i];
             for (uint32_t i = 0; i < k; ++i) v[i] = hidden ? q[i] * (v[i] - mean) : 0;
             v += k;
@@ -227,15 +232,12 @@ static void to_logits(const mb_tier *tier, float *v, const float *q, const int32
 
 void mb_free_adjoint(const mb_solver *solver, const mb_tier *tier, const mb_adjoint_arrays *arrays, size_t sample,
                      const float *heard, const int32_t *observed, float *w, double *bias) {
-    size_t whole = sample * solver->model->size;
-    const float *q = arrays->q + whole;
-    float *from = w - tier->offset; /* as if all tiers were there */
-    memcpy(w, arrays->dloss + whole + tier->offset, tier->size * sizeof *w);
-    if (heard && arrays->wrt == MB_WRT_LOGITS) mb_relays_add_heard(tier, MB_WRT_LOGITS, from, q, observed, heard);
-    if (arrays->wrt == MB_WRT_MARGINALS) {
-        if (heard) mb_relays_add_heard(tier, MB_WRT_MARGINALS, from, q, observed, heard);
-        to_logits(tier, w, q + tier->offset, observed);
-    }
+    size_t at = sample * solver->model->size + tier->offset;
+    const float *q = arrays->q + at;
+    const int32_t *values = observed ? observed + tier->first_variable : NULL;
+    memcpy(w, arrays->dloss + at, tier->size * sizeof *w);
+    if (heard) mb_relays_add_heard(tier, arrays->wrt, w, q, values, heard + tier->offset);
+    if (arrays->wrt == MB_WRT_MARGINALS) to_logits(tier, w, q, values);
     for (size_t i = 0; arrays->gradient && i < tier->size; ++i) bias[i] += w[i];
-    if (arrays->w) memcpy(arrays->w + whole + tier->offset, w, tier->size * sizeof *w);
+    if (arrays->w) memcpy(arrays->w + at, w, tier->size * sizeof *w);
 }

@@ -524,9 +524,11 @@ void mb_free_adjoint(const mb_solver *solver, const mb_tier *tier, const mb_adjo
 
 /* Takes what relays need from the arena of the components. */
 void mb_relays_layout(mb_solver *solver);
-/* Brings the bounds up to date. shared: and what error each component is allowed for all to be within the
- * tolerance together.                                                                        */
-void mb_relays_refresh(mb_solver *solver, bool shared);
+/* Brings the bounds up to date. */
+void mb_relays_refresh(mb_solver *solver);
+/* What share of the tolerance each component has: of the squares, or, with `passed`, which needs the bounds, so that
+ * all are within it together with what they pass on.                                         */
+void mb_relays_share(mb_solver *solver, bool passed);
 
 /* By a worker, `index`, for `count` samples [count][size of the model]; of the component, or of all: */
 #define MB_ALL_COMPONENTS SIZE_MAX
@@ -537,8 +539,8 @@ mb_status mb_relays_add(mb_solver *solver, size_t index, size_t component, size_
 mb_status mb_relays_back(mb_solver *solver, size_t index, size_t component, size_t count, const float *w,
                          float *heard);
 /* Adds the derivative by a tier's answer that was brought back, `heard`, to d: by marginals, or, as q =
- * softmax(logits), by logits. All are of a sample that the tier is part of.                  */
-void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *observed,
+ * softmax(logits), by logits. All begin where the tier does in a sample; values: NULL, none is observed. */
+void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *values,
                          const float *heard);
 /* Adds the gradient by the relays' weights to the worker's. */
 mb_status mb_relays_gradient(mb_solver *solver, size_t index, size_t count, const float *w, const float *q);
@@ -547,9 +549,9 @@ void mb_relays_clear(mb_solver *solver);
 void mb_relays_collect(const mb_solver *solver, float *gradient);
 
 /* What the biases of a component are off by at most, in its norm, where the answers that it heard are off by
- * `distance` [components], its biases have the norm `biases`, and sums round by `unit`.      */
+ * `distance` [components], and its biases have the norm `biases`; exact: they were made by mb_relay_add_exact. */
 double mb_relays_error(const mb_solver *solver, size_t component, const double *distance, double biases,
-                       double unit);
+                       bool exact);
 /* A distance from q*, or what is proven of it: two distributions are never further apart than sqrt(2), and where
  * nothing is hidden the answer is exact.                                                      */
 double mb_relays_clip(double certificate, size_t hidden);
