@@ -2,6 +2,7 @@
 #include "base/pool.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +17,11 @@
 /* From the OpenMP runtime that oneDNN is linked with; not compiled with -fopenmp,
  * so that any compiler shares that one runtime. The setting is per thread.      */
 extern void omp_set_num_threads(int threads);
+extern int omp_get_max_threads(void);
+
+/* How often a thread looks again before it sleeps, some ten microseconds in all: jobs often follow one another
+ * sooner than a sleeping thread wakes up.                                                   */
+#define LOOKS 1000
 
 typedef struct worker {
     mb_pool *pool;
@@ -26,53 +32,91 @@ typedef struct worker {
 } worker;
 
 struct mb_pool {
-    size_t size;    /* workers asked for */
-    size_t started; /* workers running: fewer only while create fails */
+    size_t size;    /* workers; number 0 is whoever calls mb_pool_run */
+    size_t started; /* threads running: fewer than size - 1 only while create fails */
     worker *workers;
     pthread_mutex_t mutex;
     pthread_cond_t wake, done;
     bool synchronised; /* the mutex and conditions exist */
     mb_pool_job job;
     void *context;
-    unsigned long round; /* counts jobs; a worker runs one job per round */
-    size_t busy;
-    bool stop;
+    /* both change with the mutex held, or are waited for with it: nobody sleeps through a change */
+    atomic_ulong round; /* counts jobs; a worker runs one job per round */
+    atomic_size_t busy; /* threads that have not ended the present one  */
+    atomic_bool stop;
 };
 
-/* Numbers below FLT_MIN become zero in this thread. Marginals that are nearly zero are such numbers, and a
+/* The register that says, among other things, what a thread does with numbers below FLT_MIN. */
+static unsigned long control_get(void) {
+    unsigned long control = 0;
+#if defined(__x86_64__)
+    control = _mm_getcsr();
+#elif defined(__aarch64__)
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+#endif
+    return control;
+}
+
+static void control_set(unsigned long control) {
+#if defined(__x86_64__)
+    _mm_setcsr((unsigned)control);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(control));
+#else
+    (void)control;
+#endif
+}
+
+/* Numbers below FLT_MIN become zero in a worker. Marginals that are nearly zero are such numbers, and a
  * processor takes a hundred times as long for a product with one of them. At most 2^-126 is lost per operation:
  * certificates have a term of 2^-24 for each hidden variable, of its exponentials (solver/certificate.c), and
  * bounds of logits one of their own (solver/refine.c).                                          */
-static void flush_denormals(void) {
+static unsigned long flushing(unsigned long control) {
 #if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040); /* what goes in, and what comes out */
+    return control | 0x8040; /* what goes in, and what comes out */
 #elif defined(__aarch64__)
-    unsigned long control;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
-    __asm__ volatile("msr fpcr, %0" : : "r"(control | 1ul << 24));
+    return control | 1ul << 24;
+#else
+    return control;
 #endif
+}
+
+static void look_again(void) {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void work(worker *self) {
+    self->status = self->pool->job(self->pool->context, self->index, self->pool->size);
+    if (self->status != MB_OK) strncpy(self->message, mb_error(), sizeof self->message - 1);
+}
+
+/* Waits for the job after number `seen`; false: there is none, the pool ends. */
+static bool next_job(mb_pool *pool, unsigned long seen) {
+    for (int i = 0; i < LOOKS && atomic_load(&pool->round) == seen; ++i) look_again();
+    if (atomic_load(&pool->round) == seen) {
+        pthread_mutex_lock(&pool->mutex);
+        while (!pool->stop && pool->round == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+    return !atomic_load(&pool->stop);
 }
 
 static void *worker_main(void *argument) {
     worker *self = argument;
     mb_pool *pool = self->pool;
-    unsigned long seen = 0;
     omp_set_num_threads(1);
-    flush_denormals();
-    pthread_mutex_lock(&pool->mutex);
-    for (;;) {
-        while (!pool->stop && pool->round == seen) pthread_cond_wait(&pool->wake, &pool->mutex);
-        if (pool->stop) break;
-        seen = pool->round;
-        pthread_mutex_unlock(&pool->mutex);
-        self->status = pool->job(pool->context, self->index, pool->size);
-        if (self->status != MB_OK) {
-            strncpy(self->message, mb_error(), sizeof self->message - 1);
-        }
+    control_set(flushing(control_get()));
+    for (unsigned long seen = 0; next_job(pool, seen); ++seen) {
+        work(self);
+        if (atomic_fetch_sub(&pool->busy, 1) > 1) continue;
         pthread_mutex_lock(&pool->mutex);
-        if (--pool->busy == 0) pthread_cond_signal(&pool->done);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->mutex);
     }
-    pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
 
@@ -108,6 +152,7 @@ mb_status mb_pool_create(mb_pool **out, size_t threads) {
         worker *w = &pool->workers[i];
         w->pool = pool;
         w->index = i;
+        if (i == 0) continue;
         if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             status = mb_fail(MB_ENOMEM, "cannot start thread %zu of %zu", i + 1, threads);
             goto fail;
@@ -128,7 +173,7 @@ void mb_pool_destroy(mb_pool *pool) {
         pool->stop = true;
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->mutex);
-        for (size_t i = 0; i < pool->started; ++i) pthread_join(pool->workers[i].thread, NULL);
+        for (size_t i = 1; i <= pool->started; ++i) pthread_join(pool->workers[i].thread, NULL);
         pthread_cond_destroy(&pool->done);
         pthread_cond_destroy(&pool->wake);
         pthread_mutex_destroy(&pool->mutex);
@@ -141,15 +186,32 @@ size_t mb_pool_size(const mb_pool *pool) {
     return pool->size;
 }
 
+/* The caller's own part, after which its settings are as they were. */
+static void work_here(worker *self) {
+    unsigned long control = control_get();
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    control_set(flushing(control));
+    work(self);
+    control_set(control);
+    omp_set_num_threads(threads);
+}
+
 mb_status mb_pool_run(mb_pool *pool, mb_pool_job job, void *context) {
-    pthread_mutex_lock(&pool->mutex);
     pool->job = job;
     pool->context = context;
-    pool->busy = pool->size;
+    pthread_mutex_lock(&pool->mutex);
+    pool->busy = pool->size - 1;
     ++pool->round;
     pthread_cond_broadcast(&pool->wake);
-    while (pool->busy > 0) pthread_cond_wait(&pool->done, &pool->mutex);
     pthread_mutex_unlock(&pool->mutex);
+    work_here(&pool->workers[0]);
+    for (int i = 0; i < LOOKS && atomic_load(&pool->busy) > 0; ++i) look_again();
+    if (atomic_load(&pool->busy) > 0) {
+        pthread_mutex_lock(&pool->mutex);
+        while (pool->busy > 0) pthread_cond_wait(&pool->done, &pool->mutex);
+        pthread_mutex_unlock(&pool->mutex);
+    }
     for (size_t i = 0; i < pool->size; ++i) {
         if (pool->workers[i].status != MB_OK) {
             mb_error_set(pool->workers[i].message);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * A fixed pool of worker threads. Work is divided by sample, never inside one:
+ * A fixed pool of workers: the thread that calls, and others. Work is divided by sample, never inside one:
  * each worker runs whole convolutions on its own samples, so there is no barrier
  * inside an iteration and the result does not depend on timing.
  *
- * oneDNN is an OpenMP library; every worker tells that runtime to use one thread,
- * and the caller's own OpenMP settings stay untouched. Numbers below FLT_MIN are zero to a worker
- * (pool.c says why), and to no other thread.
+ * oneDNN is an OpenMP library; every worker tells that runtime to use one thread. Numbers below FLT_MIN are
+ * zero to a worker (pool.c says why). When a job has ended, both are for the caller as they were before.
  */
 #ifndef MB_BASE_POOL_H
 #define MB_BASE_POOL_H

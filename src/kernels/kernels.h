@@ -147,7 +147,8 @@ typedef struct mb_kernels {
     /* out = s (v - from); from may be NULL */
     void (*scale)(float *out, const float *s, const float *v, const float *from, size_t n);
     double (*dot)(const float *a, const float *b, size_t n);
-    void (*axpy)(float *y, float a, const float *x, size_t n); /* y += a x           */
+    void (*axpy)(float *y, float a, const float *x, size_t n);    /* y += a x */
+    void (*shift)(float *out, const float *x, float a, size_t n); /* out = x + a */
     /* out = s (G x - z) + bias; bias may be NULL. gram [class][k][groups * k]: for each j the
      * j-th columns of all groups                                                          */
     void (*gram)(float *out, const float *x, const float *z, const float *s, const float *bias,
@@ -165,7 +166,7 @@ typedef struct mb_kernels {
     void (*residual)(mb_residual_sums *sums, float *r, const float *x, const float *q,
                      const float *g, const uint32_t *offset, size_t rows, float alpha, float beta,
                      float damping, uint32_t k);
-    /* out = S v, S = diag(q) - qq' by rows; returns v'Sv */
+    /* out = S v, S = diag(q) - qq' by rows; returns v'Sv. out may be v; offset may be NULL */
     double (*covariance)(float *out, const float *q, const float *v, const uint32_t *offset,
                          size_t rows, uint32_t k);
     /* A step of conjugate gradients: y += step p (first: y = step p), rest -= step (p - out) */

@@ -151,8 +151,10 @@ void mb_links_add(const mb_model *model, const mb_kernels *kernels, const int32_
     }
 }
 
-/* The sums of one sample are taken in float: of a row they have no more terms than tier i has places, n, so that
- * they are within n 2^-24 of the sum of |w|.                                                 */
+/* Samples whose sums are taken together in float: of a row they have no more terms than tier i has places in all
+ * of these, n, so that they are within n 2^-24 of the sum of |w|.                            */
+#define SAMPLES 4
+
 void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t count,
                        const mb_link_sample *samples, float *room, double *sums) {
     for (size_t l = 0; l < model->link_count; ++l) {
@@ -163,8 +165,9 @@ void mb_links_gradient(const mb_model *model, const mb_kernels *kernels, size_t 
         for (size_t n = 0; n < count; ++n) {
             saying s = {.link = link, .to = to, .from = from, .kernels = kernels, .w = samples[n].w + to->offset};
             s.gradient = room;
-            memset(room, 0, link->count * sizeof *room);
+            if (n % SAMPLES == 0) memset(room, 0, link->count * sizeof *room);
             say_all(&s, samples[n].observed + from->first_variable);
+            if (n % SAMPLES < SAMPLES - 1 && n + 1 < count) continue;
             kernels->add_wide(gradient, (const float *const[]){room}, 1, link->count);
         }
     }

@@ -20,6 +20,7 @@
 typedef struct places {
     const mb_model *model;
     const mb_link *link;
+    const mb_kernels *kernels;
     const mb_tier *to, *from;
     size_t count;    /* of a sample              */
     size_t channels; /* entries of a place       */
@@ -27,11 +28,12 @@ typedef struct places {
     size_t at_once;  /* places that are taken at a time */
 } places;
 
-static places places_of(const mb_model *model, const mb_link *link) {
+static places places_of(const mb_model *model, const mb_link *link, const mb_kernels *kernels) {
     const mb_tier *to = &model->tiers[link->to], *from = &model->tiers[link->from];
     bool dense = link->kind == MB_DENSE;
     places p = {.model = model,
                 .link = link,
+                .kernels = kernels,
                 .to = to,
                 .from = from,
                 .count = dense ? 1 : to->cells,
@@ -46,7 +48,7 @@ size_t mb_relay_room(const mb_model *model) {
     size_t most = 0;
     for (size_t l = 0; l < model->link_count; ++l) {
         if (!model->links[l].relays) continue;
-        places p = places_of(model, &model->links[l]);
+        places p = places_of(model, &model->links[l], NULL);
         size_t floats = p.at_once * (p.line + p.channels);
         most = floats > most ? floats : most;
     }
@@ -54,7 +56,7 @@ size_t mb_relay_room(const mb_model *model) {
 }
 
 double mb_relay_work(const mb_model *model, const mb_link *link) {
-    places p = places_of(model, link);
+    places p = places_of(model, link, NULL);
     return (double)p.count * (double)p.channels * (double)p.line;
 }
 
@@ -75,16 +77,11 @@ static reach reach_of(const mb_link *link, size_t place, size_t cells) {
 }
 
 /* What is heard of `cells` cells: how far their marginals are from uniform. */
-static void hear(const mb_tier *tier, float *to, const float *q, size_t cells) {
-    float even = tier->k > 0 ? 1 / (float)tier->k : 0;
-    for (size_t i = 0; i < cells * tier->channels; ++i) to[i] = q[i] - even;
+static void hear(const mb_kernels *kernels, const mb_tier *tier, float *to, const float *q, size_t cells) {
+    kernels->shift(to, q, tier->k > 0 ? -1 / (float)tier->k : 0, cells * tier->channels);
     for (uint32_t g = 0; tier->k == 0 && g < tier->groups; ++g) { /* of a tier of one cell */
         for (uint32_t i = 0; i < tier->group[g].k; ++i) to[tier->group[g].channel + i] -= 1 / (float)tier->group[g].k;
     }
-}
-
-static void add(float *to, const float *from, size_t count) {
-    for (size_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
 /* Fills the patch of a place with what it hears of q or, with `back`, adds the patch to where it was heard. */
@@ -104,8 +101,8 @@ static void visit(const places *p, size_t place, const float *q, float *patch, f
     for (size_t a = ys.first; a < ys.end; ++a) {
         size_t at = sample + ((ys.at + a - ys.first) * p->from->width + xs.at) * channels;
         float *here = patch + a * line + xs.first * channels;
-        if (back) add(back + at, here, run * channels);
-        else hear(p->from, here, q + at, run);
+        if (back) p->kernels->axpy(back + at, 1, here, run * channels);
+        else hear(p->kernels, p->from, here, q + at, run);
     }
 }
 
@@ -124,16 +121,18 @@ static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-mb_status mb_relay_add(const mb_model *model, const mb_link *link, size_t count, const float *q, float *out,
-                       float *room) {
-    places p = places_of(model, link);
+mb_status mb_relay_add(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                       const float *q, float *out, float *room) {
+    places p = places_of(model, link, kernels);
     const float *u = model->parameters + link->weights;
     float *lines = room + p.at_once * p.line;
     for (size_t first = 0, some; first < count * p.count; first += some) {
         some = smaller(p.at_once, count * p.count - first);
         for (size_t i = 0; i < some; ++i) visit(&p, first + i, q, room + i * p.line, NULL);
         MB_TRY(mb_gemm(false, false, some, p.channels, p.line, 1, room, p.line, u, p.channels, 0, lines, p.channels));
-        for (size_t i = 0; i < some; ++i) add(out + entries(&p, first + i), lines + i * p.channels, p.channels);
+        for (size_t i = 0; i < some; ++i) {
+            kernels->axpy(out + entries(&p, first + i), 1, lines + i * p.channels, p.channels);
+        }
     }
     return MB_OK;
 }
@@ -150,7 +149,7 @@ static void add_cell(const mb_tier *from, const double *q, const float *u, doubl
 }
 
 void mb_relay_add_exact(const mb_model *model, const mb_link *link, const double *q, double *out) {
-    places p = places_of(model, link);
+    places p = places_of(model, link, NULL);
     const mb_tier *from = p.from;
     const float *u = model->parameters + link->weights;
     for (size_t place = 0; place < p.count; ++place) {
@@ -169,9 +168,9 @@ void mb_relay_add_exact(const mb_model *model, const mb_link *link, const double
     }
 }
 
-mb_status mb_relay_back(const mb_model *model, const mb_link *link, size_t count, const float *w, float *d,
-                        float *room) {
-    places p = places_of(model, link);
+mb_status mb_relay_back(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                        const float *w, float *d, float *room) {
+    places p = places_of(model, link, kernels);
     const float *u = model->parameters + link->weights;
     float *lines = room + p.at_once * p.line;
     for (size_t first = 0, some; first < count * p.count; first += some) {
@@ -183,9 +182,9 @@ mb_status mb_relay_back(const mb_model *model, const mb_link *link, size_t count
     return MB_OK;
 }
 
-mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, size_t count, const float *w, const float *q,
-                            float *gradient, float *room) {
-    places p = places_of(model, link);
+mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                            const float *w, const float *q, float *gradient, float *room) {
+    places p = places_of(model, link, kernels);
     float *lines = room + p.at_once * p.line;
     for (size_t first = 0, some; first < count * p.count; first += some) {
         some = smaller(p.at_once, count * p.count - first);

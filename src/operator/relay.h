@@ -17,25 +17,26 @@
 #ifndef MB_OPERATOR_RELAY_H
 #define MB_OPERATOR_RELAY_H
 
+#include "kernels/kernels.h"
 #include "operator/model.h"
 
 /* Floats of workspace that a thread needs; 0: the model has no relays. */
 size_t mb_relay_room(const mb_model *model);
 
 /* out += U (q - 1/k), of one relay. */
-mb_status mb_relay_add(const mb_model *model, const mb_link *link, size_t count, const float *q, float *out,
-                       float *room);
+mb_status mb_relay_add(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                       const float *q, float *out, float *room);
 
 /* The same of one sample in double; every term is added to what is in `out` already. */
 void mb_relay_add_exact(const mb_model *model, const mb_link *link, const double *q, double *out);
 
 /* d += U'w, the derivative by what was heard of w'U (q - 1/k). */
-mb_status mb_relay_back(const mb_model *model, const mb_link *link, size_t count, const float *w, float *d,
-                        float *room);
+mb_status mb_relay_back(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                        const float *w, float *d, float *room);
 
 /* gradient [the link's weights] += that of w'U (q - 1/k), summed over the samples in float. */
-mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, size_t count, const float *w, const float *q,
-                            float *gradient, float *room);
+mb_status mb_relay_gradient(const mb_model *model, const mb_link *link, const mb_kernels *kernels, size_t count,
+                            const float *w, const float *q, float *gradient, float *room);
 
 /* What U does at most. */
 typedef struct mb_relay_bounds {

@@ -68,17 +68,18 @@ static void begin(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size, bytes = n * sizeof(float);
     slot->in = a->sp;
     slot->out = a->phi_sp;
-    memcpy(a->p, a->rest, bytes); /* the first direction; the first v of the fixed point */
-    a->rho = a->rho_first = a->p_norm = mb_slot_covariance(solver, slot, a->sp, a->q, a->rest);
-    a->along = a->rho;
     if (a->inhibited_count > 0) {
+        a->rho = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
         memset(a->sz, 0, bytes); /* of the observed */
-        memcpy(a->s_rest, a->sp, bytes);
         precondition(solver, slot);
         memcpy(a->p, a->z, bytes);
         memcpy(a->sp, a->sz, bytes);
         a->p_norm = solver->kernels->dot(a->p, a->sp, n);
+    } else {
+        memcpy(a->p, a->rest, bytes); /* the first direction; the first v of the fixed point */
+        a->rho = a->p_norm = a->along = mb_slot_covariance(solver, slot, a->sp, a->q, a->rest);
     }
+    a->rho_first = a->rho;
     a->phase = a->rho_first > 0 ? ITERATE : NOTHING;
     if (!isfinite(a->rho_first)) a->result.outcome = MB_DIVERGED;
     if (a->phase == NOTHING) memset(a->y, 0, bytes); /* else the first step writes it */
@@ -108,23 +109,20 @@ static void step_cg(const mb_solver *solver, mb_slot *slot) {
     size_t n = solver->model->size;
     bool first = a->result.iterations == 0;
     double curvature = a->p_norm - k->dot(a->sp, a->phi_sp, n); /* p'S (I - Phi S) p */
-    double last_step = a->step, last_ratio = a->ratio, last_along = a->along;
+    double last_step = a->step, last_ratio = a->ratio, last_along = a->along, last_shrink = a->shrink;
     a->step = (float)(a->along / curvature);
     k->cg_update(a->y, a->rest, a->p, a->phi_sp, a->step, first, n);
-    a->rho = a->along = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
-    if (a->inhibited_count > 0) { /* what follows holds without a preconditioner alone */
-        precondition(solver, slot);
-        a->ratio = a->along / last_along;
-        a->shrink = INFINITY;
-        return;
-    }
+    a->rho = mb_slot_covariance(solver, slot, a->s_rest, a->q, a->rest);
+    a->shrink = INFINITY;
+    if (a->inhibited_count > 0) return; /* what follows holds without a preconditioner alone */
+    a->along = a->rho;
     a->ratio = a->along / last_along;
     /* Phi S of the residual before this step has three parts, orthogonal in S: along the residual
      * before that one, along itself, and along the new one. Its length is what Phi S left of it. */
     double before = first ? 0 : last_ratio / last_step, now = a->ratio / a->step;
     double along = 1 - 1 / (double)a->step - before;
     double square = (first ? 0 : before / last_step) + along * along + now / a->step;
-    a->shrink = fmax(a->shrink, sqrt(square));
+    a->shrink = fmax(last_shrink, sqrt(square));
 }
 
 /* Whether one step of the fixed point is likely to be enough, with a safety factor of two. */
@@ -137,10 +135,14 @@ static bool predicted(const mb_solver *solver, const mb_adjoint *a) {
 
 /* The next direction p and S p. rest is orthogonal to the last direction in S, which gives the
  * norm of the new one, if that is made of it.                                                */
-static void next_direction(const mb_solver *solver, mb_adjoint *a) {
+static void next_direction(const mb_solver *solver, mb_slot *slot) {
     const mb_kernels *k = solver->kernels;
+    mb_adjoint *a = &slot->adjoint;
     size_t n = solver->model->size;
     if (a->inhibited_count > 0) {
+        double last_along = a->along;
+        precondition(solver, slot);
+        a->ratio = a->along / last_along;
         k->cg_direction(a->p, a->sp, a->z, a->sz, (float)a->ratio, n);
         a->p_norm = k->dot(a->p, a->sp, n);
         return;
@@ -276,7 +278,7 @@ static mb_status advance(const mb_task *task, mb_worker *worker, mb_slot *slot, 
         ++a->result.iterations;
         *done = ended(solver, a);
         if (!*done && solver->settings.adjoint_method == MB_CONJUGATE_GRADIENTS) {
-            next_direction(solver, a);
+            next_direction(solver, slot);
         }
         break;
     }

@@ -156,7 +156,7 @@ static mb_status gather_worker(void *context, size_t index, size_t workers) {
             for (size_t i = 0; i < j->component->model->tier_count; ++i) {
                 const mb_tier *tier = &j->component->model->tiers[i];
                 size_t here = n * size + tier->offset;
-                mb_relays_add_heard(tier, j->adjoint->wrt, all->d + here, all->q + here,
+                mb_relays_add_heard(j->solver->kernels, tier, j->adjoint->wrt, all->d + here, all->q + here,
                                     observed ? observed + tier->first_variable : NULL, all->w + here);
             }
         }
@@ -352,7 +352,7 @@ static mb_status free_worker(void *context, size_t index, size_t workers) {
     mb_pool_slice(j->count, index, workers, &begin, &end);
     for (size_t n = begin; n < end; ++n) {
         const float *biases = has_biases(j) ? all->biases_of[n] : NULL;
-        const float *heard = c->speaks ? all->relays.heard + n * model->size : NULL;
+        float *heard = c->speaks ? all->relays.heard + n * model->size : NULL;
         for (size_t i = 0; i < c->model->tier_count; ++i) {
             const mb_tier *tier = &model->tiers[c->tiers[i]];
             if (j->solve) {

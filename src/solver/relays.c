@@ -117,7 +117,7 @@ mb_status mb_relays_add(mb_solver *solver, size_t index, size_t component, size_
         const mb_link *link = &model->links[l];
         if (!link->relays) continue;
         if (component != MB_ALL_COMPONENTS && component_of(model, link->to) != component) continue;
-        MB_TRY(mb_relay_add(model, link, count, q, biases, room_of(solver, index)));
+        MB_TRY(mb_relay_add(model, link, solver->kernels, count, q, biases, room_of(solver, index)));
     }
     return MB_OK;
 }
@@ -134,7 +134,7 @@ mb_status mb_relays_back(mb_solver *solver, size_t index, size_t component, size
     for (size_t l = 0; count > 0 && l < model->link_count; ++l) {
         const mb_link *link = &model->links[l];
         if (!link->relays || component_of(model, link->from) != component) continue;
-        MB_TRY(mb_relay_back(model, link, count, w, heard, room_of(solver, index)));
+        MB_TRY(mb_relay_back(model, link, solver->kernels, count, w, heard, room_of(solver, index)));
     }
     return MB_OK;
 }
@@ -145,7 +145,7 @@ mb_status mb_relays_gradient(mb_solver *solver, size_t index, size_t count, cons
     for (size_t l = 0; count > 0 && l < model->link_count; ++l) {
         const mb_link *link = &model->links[l];
         if (!link->relays) continue;
-        MB_TRY(mb_relay_gradient(model, link, count, w, q, gradient + link->at,
+        MB_TRY(mb_relay_gradient(model, link, solver->kernels, count, w, q, gradient + link->at,
                                  room_of(solver, index)));
     }
     return MB_OK;
@@ -167,32 +167,38 @@ void mb_relays_collect(const mb_solver *solver, float *gradient) {
     }
 }
 
-void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *values,
-                         const float *heard) {
-    for (size_t cell = 0; cell < tier->cells; ++cell) {
-        for (uint32_t g = 0; g < tier->groups; ++g) {
-            uint32_t k = tier->group[g].k;
-            float mean = 0;
-            bool hidden = values == NULL || *values++ == MB_HIDDEN;
-            for (uint32_t i = 0; hidden && wrt == MB_WRT_LOGITS && i < k; ++i) mean += q[i] * heard[i];
-            for (uint32_t i = 0; hidden && i < k; ++i) {
-                d[i] += wrt == MB_WRT_LOGITS ? q[i] * (heard[i] - mean) : heard[i];
-            }
-            d += k;
-            q += k;
-            heard += k;
-        }
-    }
-}
-
-/* ------------------------------------------------------- components without blocks -- */
-
 /* How many variables from this one on have the same cardinality. */
 static size_t run_of(const mb_tier *tier, size_t variable, uint32_t *k) {
     *k = tier->group[variable % tier->groups].k;
     if (tier->k > 0) return tier->variables - variable;
     return 1; /* of 1 x 1 tiers that mix cardinalities there are few */
 }
+
+static void clear_observed(const mb_tier *tier, float *v, const int32_t *values) {
+    for (size_t n = 0, at = 0, k; values && n < tier->variables; ++n, at += k) {
+        k = tier->group[n % tier->groups].k;
+        if (values[n] != MB_HIDDEN) memset(v + at, 0, k * sizeof *v);
+    }
+}
+
+/* v becomes S v, zero in the rows that are observed. */
+static void covary(const mb_kernels *kernels, const mb_tier *tier, float *v, const float *q, const int32_t *values) {
+    uint32_t k;
+    for (size_t n = 0, at = 0, count; n < tier->variables; n += count, at += count * k) {
+        count = run_of(tier, n, &k);
+        kernels->covariance(v + at, q + at, v + at, NULL, count, k);
+    }
+    clear_observed(tier, v, values);
+}
+
+void mb_relays_add_heard(const mb_kernels *kernels, const mb_tier *tier, mb_wrt wrt, float *d, const float *q,
+                         const int32_t *values, float *heard) {
+    if (wrt == MB_WRT_LOGITS) covary(kernels, tier, heard, q, values);
+    else clear_observed(tier, heard, values);
+    kernels->axpy(d, 1, heard, tier->size);
+}
+
+/* ------------------------------------------------------- components without blocks -- */
 
 void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *observed, const float *biases,
                    float *q, float *logits) {
@@ -215,29 +221,15 @@ void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *
     }
 }
 
-/* A derivative by marginals, v, becomes one by logits, S v; zero where the tier is observed. */
-static void to_logits(const mb_tier *tier, float *v, const float *q, const int32_t *values) {
-    for (size_t cell = 0; cell < tier->cells; ++cell) {
-        for (uint32_t g = 0; g < tier->groups; ++g) {
-            uint32_t k = tier->group[g].k;
-            float mean = 0;
-            bool hidden = values == NULL || *values++ == MB_HIDDEN;
-            for (uint32_t i = 0; i < k; ++i) mean += q[i] * v[i];
-            for (uint32_t i = 0; i < k; ++i) v[i] = hidden ? q[i] * (v[i] - mean) : 0;
-            v += k;
-            q += k;
-        }
-    }
-}
-
 void mb_free_adjoint(const mb_solver *solver, const mb_tier *tier, const mb_adjoint_arrays *arrays, size_t sample,
-                     const float *heard, const int32_t *observed, float *w, double *bias) {
+                     float *heard, const int32_t *observed, float *w, double *bias) {
     size_t at = sample * solver->model->size + tier->offset;
     const float *q = arrays->q + at;
     const int32_t *values = observed ? observed + tier->first_variable : NULL;
     memcpy(w, arrays->dloss + at, tier->size * sizeof *w);
-    if (heard) mb_relays_add_heard(tier, arrays->wrt, w, q, values, heard + tier->offset);
-    if (arrays->wrt == MB_WRT_MARGINALS) to_logits(tier, w, q, values);
-    for (size_t i = 0; arrays->gradient && i < tier->size; ++i) bias[i] += w[i];
+    const mb_kernels *kernels = solver->kernels;
+    if (heard) mb_relays_add_heard(kernels, tier, arrays->wrt, w, q, values, heard + tier->offset);
+    if (arrays->wrt == MB_WRT_MARGINALS) covary(kernels, tier, w, q, values);
+    if (arrays->gradient) kernels->add_wide(bias, (const float *const[]){w}, 1, tier->size);
     if (arrays->w) memcpy(arrays->w + at, w, tier->size * sizeof *w);
 }

@@ -520,7 +520,7 @@ mb_status mb_solver_adjoint_of_solve(mb_solver *solver, size_t batch, const int3
 void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *observed, const float *biases,
                    float *q, float *logits);
 void mb_free_adjoint(const mb_solver *solver, const mb_tier *tier, const mb_adjoint_arrays *arrays, size_t sample,
-                     const float *heard, const int32_t *observed, float *w, double *bias);
+                     float *heard, const int32_t *observed, float *w, double *bias);
 
 /* Takes what relays need from the arena of the components. */
 void mb_relays_layout(mb_solver *solver);
@@ -539,9 +539,10 @@ mb_status mb_relays_add(mb_solver *solver, size_t index, size_t component, size_
 mb_status mb_relays_back(mb_solver *solver, size_t index, size_t component, size_t count, const float *w,
                          float *heard);
 /* Adds the derivative by a tier's answer that was brought back, `heard`, to d: by marginals, or, as q =
- * softmax(logits), by logits. All begin where the tier does in a sample; values: NULL, none is observed. */
-void mb_relays_add_heard(const mb_tier *tier, mb_wrt wrt, float *d, const float *q, const int32_t *values,
-                         const float *heard);
+ * softmax(logits), by logits. All begin where the tier does in a sample; values: NULL, none is observed. `heard` is
+ * what was added, afterwards.                                                                */
+void mb_relays_add_heard(const mb_kernels *kernels, const mb_tier *tier, mb_wrt wrt, float *d, const float *q,
+                         const int32_t *values, float *heard);
 /* Adds the gradient by the relays' weights to the worker's. */
 mb_status mb_relays_gradient(mb_solver *solver, size_t index, size_t count, const float *w, const float *q);
 /* Sets the workers' gradients to zero; adds them up to `gradient` [parameters]. */
