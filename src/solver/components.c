@@ -75,6 +75,11 @@ static const int32_t *observed_of(const job *j, size_t n) {
     return j->observed ? j->observed + (j->first + n) * j->solver->model->variables : NULL;
 }
 
+/* Milliseconds of all workers together, which were at work since then. */
+static double of_all(const job *j, double began) {
+    return (mb_clock() - began) * (double)j->solver->workers;
+}
+
 /* Whether samples of the component have biases of their own. */
 static bool has_biases(const job *j) {
     return j->biased && (j->solver->biases || (j->component->linked && j->observed) || j->component->hears);
@@ -180,7 +185,7 @@ static mb_status prepare(job *j, size_t index) {
     if (j->solve ? component->hears : component->speaks) {
         double began = mb_clock();
         MB_TRY(mb_pool_run(j->solver->pool, relay_worker, j));
-        j->ms_relays += mb_clock() - began;
+        j->ms_relays += of_all(j, began);
     }
     if (at_once(j)) return MB_OK;
     MB_TRY(mb_pool_run(j->solver->pool, gather_worker, j));
@@ -297,14 +302,14 @@ static mb_status each_chunk(job *j, size_t batch, mb_status (*run)(job *j, mb_re
         j->count = left < j->solver->components.samples ? left : j->solver->components.samples;
         double copying = mb_clock();
         MB_TRY(mb_pool_run(j->solver->pool, sample_worker, j));
-        report->ms_other += mb_clock() - copying;
+        report->ms_other += of_all(j, copying);
         MB_TRY(run(j, report));
     }
     /* relays forwards once; backwards once by what was heard, and once for the gradient */
     double passes = j->solve ? 1 : j->adjoint->gradient ? 2 : 1;
     report->multiply_adds += passes * (double)batch * mb_relays_work(j->solver);
     report->ms_other -= j->ms_relays; /* a part of it so far */
-    report->ms_operator += j->ms_relays * (double)j->solver->workers;
+    report->ms_operator += j->ms_relays;
     report->ms_total = mb_clock() - began;
     return MB_OK;
 }
@@ -378,7 +383,7 @@ static mb_status solve_chunk(job *j, mb_report *report) {
         MB_TRY(prepare(j, i));
         if (at_once(j)) {
             MB_TRY(mb_pool_run(j->solver->pool, free_worker, j));
-            report->ms_other += mb_clock() - copying;
+            report->ms_other += of_all(j, copying);
             continue;
         }
         mb_solve_arrays arrays = {.batch = j->count,
@@ -388,12 +393,12 @@ static mb_status solve_chunk(job *j, mb_report *report) {
                                   .logits = j->solve->logits ? all->logits : NULL,
                                   .results = all->results,
                                   .certify = j->solve->certify};
-        report->ms_other += mb_clock() - copying;
+        report->ms_other += of_all(j, copying);
         MB_TRY(mb_solve_run(all->list[i].solver, &arrays, &part));
         report_merge(report, &part);
         copying = mb_clock();
         MB_TRY(mb_pool_run(j->solver->pool, give_worker, j));
-        report->ms_other += mb_clock() - copying;
+        report->ms_other += of_all(j, copying);
     }
     for (size_t n = 0; n < j->count; ++n) {
         all->merged[n].outcome = outcome_of(j->solver, &all->merged[n]);
@@ -478,7 +483,7 @@ static mb_status adjoint_chunk(job *j, mb_report *report) {
                                     .goes_on = true};
         bool free = at_once(j);
         if (free) MB_TRY(mb_pool_run(j->solver->pool, free_worker, j));
-        report->ms_other += mb_clock() - copying;
+        report->ms_other += of_all(j, copying);
         if (!free) {
             MB_TRY(mb_adjoint_run(c->solver, &arrays, &part));
             report_merge(report, &part);
@@ -492,11 +497,11 @@ static mb_status adjoint_chunk(job *j, mb_report *report) {
         }
         copying = mb_clock();
         if (arrays.w && !free) MB_TRY(mb_pool_run(j->solver->pool, give_w_worker, j));
-        report->ms_other += mb_clock() - copying;
+        report->ms_other += of_all(j, copying);
     }
     double began = mb_clock();
     if (links) MB_TRY(mb_pool_run(j->solver->pool, links_worker, j));
-    report->ms_gradient += mb_clock() - began;
+    report->ms_gradient += of_all(j, began);
     report->applications += applications;
     for (size_t n = 0; n < j->count; ++n) {
         report->iterations += all->adjoints[n].iterations;

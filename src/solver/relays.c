@@ -167,16 +167,20 @@ void mb_relays_collect(const mb_solver *solver, float *gradient) {
     }
 }
 
+/* Tiers that mix cardinalities have one cell, so that there a variable has the number of its group. */
+static uint32_t cardinality(const mb_tier *tier, size_t variable) {
+    return tier->k > 0 ? tier->k : tier->group[variable].k;
+}
+
 /* How many variables from this one on have the same cardinality. */
 static size_t run_of(const mb_tier *tier, size_t variable, uint32_t *k) {
-    *k = tier->group[variable % tier->groups].k;
-    if (tier->k > 0) return tier->variables - variable;
-    return 1; /* of 1 x 1 tiers that mix cardinalities there are few */
+    *k = cardinality(tier, variable);
+    return tier->k > 0 ? tier->variables - variable : 1;
 }
 
 static void clear_observed(const mb_tier *tier, float *v, const int32_t *values) {
     for (size_t n = 0, at = 0, k; values && n < tier->variables; ++n, at += k) {
-        k = tier->group[n % tier->groups].k;
+        k = cardinality(tier, n);
         if (values[n] != MB_HIDDEN) memset(v + at, 0, k * sizeof *v);
     }
 }
@@ -214,7 +218,7 @@ void mb_free_solve(const mb_solver *solver, const mb_tier *tier, const int32_t *
     }
     for (size_t v = 0, at = 0; observed && v < tier->variables; ++v, at += k) {
         int32_t value = observed[tier->first_variable + v];
-        k = tier->group[v % tier->groups].k;
+        k = cardinality(tier, v);
         if (value == MB_HIDDEN) continue;
         memset(to + at, 0, k * sizeof *to);
         to[at + (size_t)value] = 1;
