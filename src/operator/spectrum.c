@@ -25,6 +25,7 @@ static void layout(mb_lanczos *l, const mb_model *model) {
     size_t steps = MB_LANCZOS_STEPS;
     l->basis = mb_arena_take(&l->arena, (steps + 1) * model->size, sizeof(float));
     l->start = mb_arena_take(&l->arena, model->size, sizeof(float));
+    l->noise = mb_arena_take(&l->arena, model->size, sizeof(float));
     l->scaled = mb_arena_take(&l->arena, model->size, sizeof(float));
     l->diagonal = mb_arena_take(&l->arena, steps, sizeof(double));
     l->off = mb_arena_take(&l->arena, steps, sizeof(double));
@@ -37,6 +38,9 @@ mb_status mb_lanczos_create(mb_lanczos *l, const mb_model *model) {
     layout(l, model);
     MB_TRY(mb_arena_commit(&l->arena));
     layout(l, model);
+    mb_random random;
+    mb_random_seed(&random, 0x5eed);
+    for (size_t i = 0; i < model->size; ++i) l->noise[i] = (float)mb_random_normal(&random);
     return MB_OK;
 }
 
@@ -69,12 +73,11 @@ static double normalise(const mb_kernels *kernels, float *v, size_t n) {
 /* A random direction; warm: the extreme vectors of the last call, and a little noise. */
 static void start_vector(mb_lanczos *l, const mb_model *model, const mb_kernels *kernels,
                          bool warm) {
-    mb_random random;
-    mb_random_seed(&random, 0x5eed);
-    double noise = warm ? 0.01 / sqrt((double)model->size) : 1;
-    for (size_t i = 0; i < model->size; ++i) {
-        double value = noise * mb_random_normal(&random);
-        l->basis[i] = (float)(warm ? l->start[i] + value : value);
+    if (warm) {
+        memcpy(l->basis, l->start, model->size * sizeof(float));
+        kernels->axpy(l->basis, (float)(0.01 / sqrt((double)model->size)), l->noise, model->size);
+    } else {
+        memcpy(l->basis, l->noise, model->size * sizeof(float));
     }
     project(model, l->basis);
     normalise(kernels, l->basis, model->size);
@@ -166,6 +169,7 @@ mb_status mb_lanczos_run(mb_lanczos *l, const mb_model *model, mb_phi *phi,
                          const mb_kernels *kernels, const double *weight, double shift) {
     l->lambda_max = l->lambda_min = l->margin = 0;
     l->steps = 0;
+    if (model->block_count == 0) return MB_OK;         /* Phi = 0 */
     if (model->size == model->variables) return MB_OK; /* each has one value: nothing to move */
     bool warm = kernels->dot(l->start, l->start, model->size) > 0;
     return run(l, model, phi, kernels, weight, shift, warm);
@@ -186,6 +190,10 @@ mb_status mb_tier_curvatures(double *curvature, const mb_model *model, mb_phi *p
     size_t n = model->size, tiers = model->tier_count;
     const float *in[MB_TIERS_MAX];
     float *out[MB_TIERS_MAX];
+    if (model->block_count == 0) { /* Phi = 0 */
+        for (size_t t = 0; t < tiers; ++t) curvature[t] = shift;
+        return MB_OK;
+    }
     bool warm = kernels->dot(vectors, vectors, n) > 0;
     mb_random random;
     mb_random_seed(&random, 0x71e5);

@@ -17,6 +17,7 @@ typedef struct mb_lanczos {
     mb_arena arena;
     float *basis; /* [steps + 1][size]                                            */
     float *start; /* [size]: sum of the extreme Ritz vectors, for the next call; zero: none */
+    float *noise; /* [size]: a random direction, always the same                  */
     float *scaled; /* [size]: W v                                                 */
     double *diagonal, *off, *work, *vectors;
     /* results */
