@@ -181,8 +181,95 @@ static void test_refinement_in_no_time(void **state) {
     free(q), free(exact), free(logits), free(bounds);
 }
 
+/* v [n] becomes zero-sum in every variable of the tier that has entries [first, first + size), in groups of k. */
+static void centre(double *v, size_t size, uint32_t k) {
+    for (size_t at = 0; at < size; at += k) {
+        double mean = 0;
+        for (uint32_t i = 0; i < k; ++i) mean += v[at + i] / k;
+        for (uint32_t i = 0; i < k; ++i) v[at + i] -= mean;
+    }
+}
+
+/* ||U v|| / ||v|| for the zero-sum v that many products with U'U, each centred, lead to: never more than the norm, and soon
+ * nearly that. Tier a is first in a sample, b follows; U [n][n].                            */
+static double norm_of(const double *U, size_t n, size_t a, uint32_t k, mb_random *r) {
+    double *v = calloc(n, sizeof *v), *w = calloc(n, sizeof *w), norm = 0;
+    for (size_t i = 0; i < a; ++i) v[i] = mb_random_normal(r);
+    for (int step = 0; step < 60; ++step) {
+        double squares = 0, said = 0;
+        centre(v, a, k);
+        for (size_t i = 0; i < a; ++i) squares += v[i] * v[i];
+        for (size_t i = 0; i < a; ++i) v[i] /= sqrt(squares);
+        for (size_t i = a; i < n; ++i) {
+            w[i] = 0;
+            for (size_t j = 0; j < a; ++j) w[i] += U[i * n + j] * v[j];
+            said += w[i] * w[i];
+        }
+        norm = sqrt(said);
+        for (size_t j = 0; j < a; ++j) {
+            v[j] = 0;
+            for (size_t i = a; i < n; ++i) v[j] += U[i * n + j] * w[i];
+        }
+    }
+    free(v), free(w);
+    return norm;
+}
+
+/* The bound of a relay's norm against U as a matrix. Where a patch lies wholly within the picture, M' alone has no larger norm
+ * than U, so that the bound is at most ceil(kernel / stride) times the truth.                 */
+static void check_norm(uint32_t side, uint32_t stride, uint32_t kernel, mb_tier_desc from, mb_tier_desc to, mb_random *r,
+                       double worst[2]) {
+    mb_block_desc relay = relay_of(1, 0);
+    from.name = "a", to.name = "b";
+    from.height = from.width = side;
+    if (kernel > 0) relay.kind = MB_CONVOLUTION, relay.kernel = kernel, relay.stride = stride;
+    to.height = to.width = kernel > 0 ? (side + stride - 1) / stride : 1;
+    mb_tier_desc tiers[] = {from, to};
+    mb_model *model = model_of(tiers, 2, NULL, 0, &relay, 1);
+    size_t count, n = mb_model_size(model), a = (size_t)side * side * from.groups * from.cardinality;
+    float *weights = mb_model_weights(model, 0, &count);
+    double *params = malloc(count * sizeof *params), *room = malloc((mb_relay_bound_room(model) + 1) * sizeof *room);
+    for (size_t i = 0; i < count; ++i) params[i] = weights[i] = (float)(0.3 + mb_random_normal(r));
+    mb_model_desc desc = {.tiers = tiers, .tier_count = 2, .links = &relay, .link_count = 1};
+    double *U = link_matrix(&desc, n, params), truth = norm_of(U, n, a, from.cardinality, r);
+    double bound = mb_relay_bound(model, &model->links[0], room).norm;
+    assert_true(bound >= truth * (1 - 1e-9));
+    worst[0] = fmax(worst[0], truth / bound);
+    if (kernel == 0 || side > kernel + stride) {
+        double around = kernel > 0 ? (double)((kernel + stride - 1) / stride) : 1;
+        assert_true(bound <= truth * around * 1.05);
+        worst[1] = fmax(worst[1], bound / truth);
+    }
+    free(params), free(room), free(U);
+    mb_model_destroy(model);
+}
+
+static void test_norms(void **state) {
+    (void)state;
+    mb_random r;
+    double worst[2] = {0, 0};
+    mb_random_seed(&r, 11);
+    for (uint32_t k = 2; k <= 5; k += 3) {
+        for (uint32_t groups = 1; groups <= 3; groups += 2) {
+            mb_tier_desc few = {.groups = 1, .cardinality = 3}, many = {.groups = groups, .cardinality = k};
+            for (uint32_t kernel = 0; kernel <= 5; ++kernel) { /* 0: dense; then both kinds of Gram matrices */
+                for (uint32_t stride = 1; stride <= (kernel > 0 ? 3 : 1); ++stride) {
+                    check_norm(8, stride, kernel, few, many, &r, worst);
+                    check_norm(4, stride, kernel, many, few, &r, worst);
+                }
+            }
+        }
+    }
+    mb_tier_desc one = {.groups = 2, .cardinality = 70}, wide = {.groups = 45, .cardinality = 2};
+    check_norm(1, 1, 0, one, wide, &r, worst); /* groups and sums of more than a chunk */
+    check_norm(2, 1, 0, wide, one, &r, worst);
+    check_norm(3, 1, 3, one, wide, &r, worst);
+    print_message("norm over its bound at most %.6f; bound over norm, with room for a patch, at most %.2f\n", worst[0], worst[1]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums_at_large_biases),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_sums_at_large_biases),
                                        cmocka_unit_test(test_refinement_leaves_no_settings),
                                        cmocka_unit_test(test_room_is_bounded),
                                        cmocka_unit_test(test_weights_of_any_size),

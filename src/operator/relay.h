@@ -44,7 +44,9 @@ typedef struct mb_relay_bounds {
     double spread; /* || |U| (q + 1/k) || <= spread for all marginals q                         */
     double depth;  /* U (q - 1/k) is computed to depth u |U| (q + 1/k), entry by entry, u = 2^-24 */
 } mb_relay_bounds;
-mb_relay_bounds mb_relay_bound(const mb_model *model, const mb_link *link);
+mb_relay_bounds mb_relay_bound(const mb_model *model, const mb_link *link, double *room);
+/* Doubles of workspace that this needs. */
+size_t mb_relay_bound_room(const mb_model *model);
 
 /* Multiply-adds of each of the three for one sample; what a kernel's taps see beyond the border is counted. */
 double mb_relay_work(const mb_model *model, const mb_link *link);

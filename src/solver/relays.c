@@ -24,6 +24,7 @@ void mb_relays_layout(mb_solver *solver) {
     r->heard = mb_arena_take(&all->arena, all->samples * model->size, sizeof(float));
     r->distance = mb_arena_take(&all->arena, all->samples * all->count, sizeof(double));
     r->bounds = mb_arena_take(&all->arena, model->link_count, sizeof *r->bounds);
+    r->bound_room = mb_arena_take(&all->arena, mb_relay_bound_room(model), sizeof *r->bound_room);
 }
 
 static size_t component_of(const mb_model *model, uint32_t tier) {
@@ -54,7 +55,7 @@ void mb_relays_refresh(mb_solver *solver) {
     const mb_model *model = solver->model;
     if (model->relay_count == 0 || relays->version == model->version) return;
     for (size_t l = 0; l < model->link_count; ++l) {
-        if (model->links[l].relays) relays->bounds[l] = mb_relay_bound(model, &model->links[l]);
+        if (model->links[l].relays) relays->bounds[l] = mb_relay_bound(model, &model->links[l], relays->bound_room);
     }
     relays->version = model->version;
 }

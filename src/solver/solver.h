@@ -223,6 +223,7 @@ typedef struct mb_relays {
     float *gradient;         /* [workers][relay_weights]                                     */
     float *heard;            /* [samples][size]: U'w                                         */
     double *distance;        /* [samples][components]: || q - q* || of each, at most         */
+    double *bound_room;      /* for these:                                                   */
     mb_relay_bounds *bounds; /* [links]; of the weights of this version:                     */
     uint64_t version;
 } mb_relays;
