@@ -19,7 +19,7 @@
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
-/* How often a thread looks again before it sleeps, some ten microseconds in all: jobs often follow one another
+/* How often a thread looks again before it sleeps, some tens of microseconds in all: jobs often follow one another
  * sooner than a sleeping thread wakes up.                                                   */
 #define LOOKS 1000
 

@@ -6,11 +6,11 @@
  *   Schur's test   ||U||^2 is at most the largest sum of |U| over what an entry hears times the largest over what
  *                  hears it
  *   patches        U v = M'P v, P the patches (relay.c), M the kernel as one matrix. An entry is in at most
- *                  ceil(kernel / stride)^2 patches, hence ||U||^2 <= ceil(kernel / stride)^2 ||M||^2; M has few columns,
- *                  and ||M||^2 is the largest eigenvalue of a small Gram matrix
+ *                  ceil(kernel / stride)^2 patches, hence ||U||^2 <= ceil(kernel / stride)^2 ||M||^2; M has few
+ *                  columns, and ||M||^2 is the largest eigenvalue of a small Gram matrix
  *
- * Random weights let Schur's sums grow with the number of terms, and ||M|| with its root. A convolution is taken to have
- * all its taps everywhere.
+ * Random weights let Schur's sums grow with the number of terms, and ||M|| with its root. A convolution is taken to
+ * have all its taps everywhere.
  */
 #include <cblas.h>
 #include <lapacke.h>
@@ -99,8 +99,8 @@ static void gram_of_rows(const matrix *m, double *gram, double *some) {
     }
 }
 
-/* A bound of ||U||, rounding included: the sums have at most rows + columns terms, of which the squares add up to the
- * trace, and dsyev's error is a small multiple of the order.                                 */
+/* A bound of ||U||, rounding included: the sums have at most rows + columns terms, of which the squares add up to
+ * the trace, and dsyev's error is a small multiple of the order.                             */
 static double patches(const matrix *m, double *room) {
     size_t order = m->order;
     double *gram = room, *some = gram + order * order, *value = some, *work = value + order, trace = 0;
@@ -112,13 +112,15 @@ static double patches(const matrix *m, double *room) {
         gram_of_rows(m, gram, some);
     for (size_t i = 0; i < order; ++i) trace += gram[i * order + i];
     /* the lower part of rows is the upper part of columns, in which LAPACK goes */
-    int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'N', 'U', (int)order, gram, (int)order, value, work, (int)(3 * order));
+    int info = LAPACKE_dsyev_work(LAPACK_COL_MAJOR, 'N', 'U', (int)order, gram, (int)order, value, work,
+                                  (int)(3 * order));
     double slack = 8 * (double)(m->rows + m->columns) * 0x1p-53 * trace;
     double square = m->overlap * (fmax(value[order - 1], 0) + slack);
     return info == 0 && isfinite(square) ? sqrt(square) : INFINITY;
 }
 
-/* The largest sum of |U| over what an entry hears; squares: of what a place can hear of marginals, squared, summed up. */
+/* The largest sum of |U| over what an entry hears; squares: of what a place can hear of marginals, squared, added
+ * up.                                                                                        */
 static double most_heard(const matrix *m, double *squares) {
     double hears = 0;
     *squares = 0;
@@ -166,14 +168,24 @@ static double most_hear(const matrix *m, bool dense) {
     return heard;
 }
 
-/* Marginals in float sum to one but for k + 6 roundings, which the mean of U is multiplied by after all: they are counted
- * in the depth, with those of q - 1/k.                                                       */
+/* What an entry of U less its mean is rounded by, at most: much, where a mean is taken off that is far larger. */
+static double rounded(const mb_model *model, const matrix *m) {
+    double top = 0;
+    for (size_t i = 0; i < m->rows * m->columns; ++i) top = fmax(top, fabs((double)m->u[i]));
+    return (model->max_k + 2) * 0x1p-53 * top;
+}
+
+/* Marginals in float sum to one but for k + 6 roundings, which the mean of U is multiplied by after all: they are
+ * counted in the depth, with those of q - 1/k.                                               */
 mb_relay_bounds mb_relay_bound(const mb_model *model, const mb_link *link, double *room) {
     matrix m = matrix_of(model, link);
     bool dense = link->kind == MB_DENSE;
-    double squares, hears = most_heard(&m, &squares), heard = most_hear(&m, dense);
+    double rows = (double)m.rows, columns = (double)m.columns, each = rounded(model, &m), squares;
+    double hears = most_heard(&m, &squares) + rows * each;
+    double heard = most_hear(&m, dense) + (double)m.cells * columns * each;
+    double patched = patches(&m, room) + sqrt(m.overlap * rows * columns) * each;
     double repeats = dense ? 1 : (double)model->tiers[link->to].cells;
-    return (mb_relay_bounds){.norm = fmin(sqrt(hears * heard), patches(&m, room)) * (1 + 1e-9),
+    return (mb_relay_bounds){.norm = fmin(sqrt(hears * heard), patched) * (1 + 1e-9),
                              .spread = 2 * sqrt(repeats * squares) * (1 + 1e-9),
                              .depth = (double)m.rows + 2 * (double)model->max_k + 16};
 }
