@@ -3,6 +3,7 @@
  * The pool: every worker runs every job once, however short or long the jobs and the pauses between them are; what
  * was written before a job is seen in it, and what it wrote after it; failures; and the caller's own settings.
  */
+#include <fenv.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,9 +86,15 @@ static float tiny(void) {
     return a * b;
 }
 
+/* A sum that is one to the nearest number, and more if it is rounded upwards. */
+static float sum(void) {
+    volatile float a = 1, b = 0x1p-30f;
+    return a + b;
+}
+
 typedef struct settings {
     int threads[2];
-    float tiny[2];
+    float tiny[2], sum[2];
 } settings;
 
 static mb_status settings_job(void *context, size_t worker, size_t workers) {
@@ -95,17 +102,21 @@ static mb_status settings_job(void *context, size_t worker, size_t workers) {
     (void)workers;
     s->threads[worker] = omp_get_max_threads();
     s->tiny[worker] = tiny();
+    s->sum[worker] = sum();
     return MB_OK;
 }
 
 static void test_settings_of_the_caller(void **state) {
     (void)state;
     mb_pool *pool;
-    settings s = {{-1, -1}, {-1, -1}};
+    settings s = {{-1, -1}, {-1, -1}, {-1, -1}};
     assert_int_equal(mb_pool_create(&pool, 2), MB_OK);
     omp_set_num_threads(3);
     const float product = 0x1p-140f;
+    assert_int_equal(fesetround(FE_UPWARD), 0);
     assert_int_equal(mb_pool_run(pool, settings_job, &s), MB_OK);
+    assert_true(sum() > 1);
+    fesetround(FE_TONEAREST);
     assert_int_equal(omp_get_max_threads(), 3);
     float after = tiny();
     assert_memory_equal(&after, &product, sizeof after); /* not ==, to which denormals may be zero */
@@ -113,6 +124,7 @@ static void test_settings_of_the_caller(void **state) {
         assert_int_equal(s.threads[w], 1);
 #if defined(__x86_64__) || defined(__aarch64__)
         assert_true(s.tiny[w] == 0);
+        assert_true(s.sum[w] == 1);
 #endif
     }
     mb_pool_destroy(pool);

@@ -70,16 +70,15 @@ static void control_set(unsigned long control) {
 /* Numbers below FLT_MIN become zero in a worker. Marginals that are nearly zero are such numbers, and a
  * processor takes a hundred times as long for a product with one of them. At most 2^-126 is lost per operation:
  * certificates have a term of 2^-24 for each hidden variable, of its exponentials (solver/certificate.c), and
- * bounds of logits one of their own (solver/refine.c).                                          */
-static unsigned long flushing(unsigned long control) {
+ * bounds of logits one of their own (solver/refine.c). All else is as usual, whatever the caller has set: rounding
+ * to nearest, and no exception that traps.                                                  */
 #if defined(__x86_64__)
-    return control | 0x8040; /* what goes in, and what comes out */
+#define OF_WORKERS 0x9fc0 /* zero what goes in, and what comes out; all exceptions masked */
 #elif defined(__aarch64__)
-    return control | 1ul << 24;
+#define OF_WORKERS (1ul << 24)
 #else
-    return control;
+#define OF_WORKERS 0
 #endif
-}
 
 static void look_again(void) {
 #if defined(__x86_64__)
@@ -109,7 +108,7 @@ static void *worker_main(void *argument) {
     worker *self = argument;
     mb_pool *pool = self->pool;
     omp_set_num_threads(1);
-    control_set(flushing(control_get()));
+    control_set(OF_WORKERS);
     for (unsigned long seen = 0; next_job(pool, seen); ++seen) {
         work(self);
         if (atomic_fetch_sub(&pool->busy, 1) > 1) continue;
@@ -191,7 +190,7 @@ static void work_here(worker *self) {
     unsigned long control = control_get();
     int threads = omp_get_max_threads();
     omp_set_num_threads(1);
-    control_set(flushing(control));
+    control_set(OF_WORKERS);
     work(self);
     control_set(control);
     omp_set_num_threads(threads);

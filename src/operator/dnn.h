@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Convolutions through oneDNN, which is seen by dnn.c alone. All tensors are NHWC floats.
- * A context belongs to one thread, as do the passes made with it; nothing here starts
+ * A context belongs to one worker, as do the passes made with it; nothing here starts
  * threads (see base/pool.h).
  */
 #ifndef MB_OPERATOR_DNN_H
