@@ -75,7 +75,7 @@ static const int32_t *observed_of(const job *j, size_t n) {
     return j->observed ? j->observed + (j->first + n) * j->solver->model->variables : NULL;
 }
 
-/* Milliseconds of all workers together, which were at work since then. */
+/* Milliseconds since then of all workers together, those who waited for others included. */
 static double of_all(const job *j, double began) {
     return (mb_clock() - began) * (double)j->solver->workers;
 }
